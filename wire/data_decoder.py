@@ -113,6 +113,11 @@ class DataDecoder:
             self._fed.append(bytes(data))
 
     @property
+    def is_dry(self) -> bool:
+        """Whether there is nothing more to be had before more bytes are fed."""
+        return self._offset >= len(self._data) and not self._fed and self._lzfoo.finished
+
+    @property
     def next_byte(self) -> int | None:
         """The first byte that is not used yet; None if there is none."""
         if self._offset < len(self._data):
@@ -209,20 +214,24 @@ class DataDecoder:
         if self._violation is not None or not self._lzfoo.finished:
             return pieces, begun
         while bytes_max and len(pieces) < pieces_max:
-            self._go_on()
-            if not self._raw_left:
+            data, offset = self._data, self._offset
+            if offset >= len(data):
+                if not self._fed:
+                    break
+                self._go_on()
+            elif not self._raw_left:
                 header = self._raw_header()
                 if header is None or not 0 < header[0] <= bytes_max:
                     break
-                self._begin_raw(*header)
+                self._raw_left, self._offset = header
                 begun += 1
-            elif self._offset < len(self._data):
-                piece = self._take(min(self._raw_left, bytes_max))
-                self._raw_left -= len(piece)
-                bytes_max -= len(piece)
-                pieces.append(piece)
             else:
-                break
+                piece = data[offset : offset + min(self._raw_left, bytes_max)]
+                count = len(piece)
+                self._offset = offset + count
+                self._raw_left -= count
+                bytes_max -= count
+                pieces.append(piece)
         return pieces, begun
 
     def _go_on(self) -> None:

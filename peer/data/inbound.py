@@ -181,6 +181,8 @@ class Inbound:
                 self.paused = True
                 break
             if self._retry is None:
+                if self._decoder.is_dry:
+                    break
                 cost, begun = self._take_stored()
                 if cost:
                     work += cost
@@ -371,9 +373,8 @@ class Inbound:
         pieces, begun = self._decoder.next_pieces(left, _STORED_PIECES_MAX)
         if not (pieces or begun):
             return 0, 0
-        for piece in pieces:
-            self._receiver.payload_bytes(request, piece)
         count = sum(map(len, pieces))
+        self._receiver.stored_bytes(request, sink, pieces, count)
         self._news.arrived_bytes += count
         self._has_switched = False
         if request.incoming.sink != sink:

@@ -365,18 +365,23 @@ class Prover:
         )
         return True
 
-    def write(self, ident: int, data: bytes | memoryview) -> None:
+    def write(self, ident: int, pieces: Sequence[bytes | memoryview], count: int) -> None:
+        """Takes the next bytes of a payload, `count` in all."""
         sink = self._sinks[ident]
-        if len(data) >= PIECE_BYTES_MAX:
-            # A large piece goes on as it came.
-            self._flush_sink(ident)
-        sink.in_flight_bytes += len(data)
-        self.in_flight_bytes += len(data)
-        sink.unwritten.append(data)
-        sink.unwritten_bytes += len(data)
-        self._unwritten[ident] = sink
-        if sink.unwritten_bytes >= PIECE_BYTES_MAX:
-            self._flush_sink(ident)
+        sink.in_flight_bytes += count
+        self.in_flight_bytes += count
+        for piece in pieces:
+            if len(piece) < PIECE_BYTES_MAX:
+                sink.unwritten.append(piece)
+                sink.unwritten_bytes += len(piece)
+                self._unwritten[ident] = sink
+                if sink.unwritten_bytes >= PIECE_BYTES_MAX:
+                    self._flush_sink(ident)
+            else:
+                # It goes on as it came.
+                if sink.unwritten:
+                    self._flush_sink(ident)
+                self._commands.append(WritePayload(ident, piece))
 
     def written(self, event: PayloadWritten) -> None:
         sink = self._sinks.get(event.sink)

@@ -13,7 +13,7 @@ end. Apologies have a module of their own, and so has what proves a payload wron
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from peer.protocol.config import SessionConfig
 from peer.protocol.errors import Violation
@@ -207,6 +207,16 @@ class Receiver:
             return 0
         return entry.payload_bytes - incoming.progress
 
+    def stored_bytes(
+        self, request: Request, sink: int, pieces: Sequence[bytes | memoryview], count: int
+    ) -> None:
+        """Such bytes, `count` in all: no more than are left."""
+        incoming = request.incoming
+        incoming.progress += count
+        self._prover.write(sink, pieces, count)
+        if (entry := incoming.entry) is not None and incoming.progress == entry.payload_bytes:
+            self._payload_whole(request, entry)
+
     def payload_bytes(self, request: Request, data: bytes | memoryview) -> None:
         incoming = request.incoming
         if incoming.adrift:
@@ -216,7 +226,7 @@ class Receiver:
             raise AssertionError("payload_start has judged this")
         incoming.progress += len(data)
         if incoming.sink is not None:
-            self._prover.write(incoming.sink, data)
+            self._prover.write(incoming.sink, (data,), len(data))
         elif not incoming.discarding and not incoming.held_already:
             incoming.gathered += data
         if incoming.progress == entry.payload_bytes:
@@ -345,7 +355,7 @@ class Receiver:
         incoming.gathered.clear()
         self._to_sink(request, entry, 0)
         if incoming.sink is not None and data:
-            self._prover.write(incoming.sink, data)
+            self._prover.write(incoming.sink, (data,), len(data))
         elif incoming.entry is not None and not incoming.discarding:
             self._prover.keep_entry(request, incoming.entry)
 

@@ -37,7 +37,9 @@ class Sequence(Struct, frozen=True):
 
     `path` is the ascending sparse body, or None for a full one. `skip` is 1 if the body begins with
     a payload whose metadata is not part of it. `per_entry` is how many pieces an entry of the body
-    has. `end` is None for an open range.
+    has. `end` is None for an open range. `body` and `length` are how many pieces the body and the
+    whole have, None if there is no end; `reach` is how many there can be: seqnums end at 2^64 - 1
+    in an open range too.
     """
 
     start: int
@@ -48,32 +50,16 @@ class Sequence(Struct, frozen=True):
     per_entry: int
     skip: int
     offset: int
-
-    @property
-    def length(self) -> int | None:
-        """The number of pieces; None if there is no end."""
-        body = self._body_length()
-        return None if body is None else len(self.lower) + body + len(self.upper)
-
-    @property
-    def reach(self) -> int:
-        """The number of pieces that there can be: seqnums end at 2^64 - 1 in an open range too."""
-        length = self.length
-        return self.positions_up_to(U64_MAX) if length is None else length
-
-    def _body_length(self) -> int | None:
-        if self.path is not None:
-            return len(self.path) * self.per_entry - self.skip
-        if self.end is None:
-            return None
-        return (self.end - self.start + 1) * self.per_entry - self.skip
+    body: int | None
+    length: int | None
+    reach: int
 
     def piece(self, position: int) -> Piece:
         """The piece at a position, which must lie inside the sequence."""
         lower = len(self.lower)
         if position < lower:
             return Piece(METADATA, self.lower[position])
-        body = self._body_length()
+        body = self.body
         index = position - lower
         if body is not None and index >= body:
             return Piece(METADATA, self.upper[index - body])
@@ -132,13 +118,26 @@ def sequence_of(proposal: Propose, end: int | None, upper_info: int | None) -> S
             raise ValueError("a sparse sequence has an end")
         path = tuple(reversed(shortest_path(end, start)))
     starts_inside = proposal.offset is not None and not proposal.payloads_only
+    per_entry = 1 if proposal.payloads_only else 2
+    skip = 1 if starts_inside else 0
+    body = None
+    if path is not None:
+        body = len(path) * per_entry - skip
+    elif end is not None:
+        body = (end - start + 1) * per_entry - skip
+    beside = len(lower) + len(upper)
+    # Asked with each piece, and so found out once.
+    reach = beside + ((U64_MAX - start + 1) * per_entry - skip if body is None else body)
     return Sequence(
         start=start,
         end=end,
         lower=lower,
         upper=upper,
         path=path,
-        per_entry=1 if proposal.payloads_only else 2,
-        skip=1 if starts_inside else 0,
+        per_entry=per_entry,
+        skip=skip,
         offset=proposal.offset or 0,
+        body=body,
+        length=None if body is None else beside + body,
+        reach=reach,
     )
