@@ -179,7 +179,8 @@ class StoreHost:
                 case _:
                     self._payloads.submit(port, command)
         for lane in self._lanes:
-            lane.begin()
+            if lane.is_due:
+                lane.begin()
         return answers
 
     def when_payloads_kept(self, then: Callable[[], None]) -> None:
