@@ -347,36 +347,67 @@ class _Waiter:
         self.is_gone = False
 
 
+class _Passes(trio.abc.Instrument):
+    """Counts the passes of the event loop."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def after_io_wait(self, timeout: float) -> None:  # noqa: ARG002 - Trio's
+        self.number += 1
+
+
+_PASSES: Final = trio.lowlevel.RunVar[_Passes]("passes")
+"""One for all that takes turns in a run of Trio: what is hung into the loop stays there."""
+
+
+def _passes() -> _Passes:
+    try:
+        return _PASSES.get()
+    except LookupError:
+        passes = _Passes()
+        trio.lowlevel.add_instrument(passes)
+        _PASSES.set(passes)
+        return passes
+
+
 class Turns:
     """Turns in the event loop: one for each pass of it, where several want one.
 
     Who comes alone is let through at once, so that a lone append waits for nothing. So are all
     tasks of one account in one pass where nobody else waits: what a connection reads, writes and is
     told took a pass each, and a pass takes as long as some of that.
+
+    Whose a pass is holds for that pass and no other, by its number: nobody has to give it back. A
+    task that did so, a pass later, was a twentieth of all that a large payload costs. One runs only
+    where somebody waits.
     """
 
     def __init__(self) -> None:
         self._line = Line[_Waiter]()
-        self._free = trio.lowlevel.ParkingLot()
-        self._runs = self._is_taken = False
+        self._arrived = trio.lowlevel.ParkingLot()
+        self._passes: _Passes | None = None
+        """Of the one run of Trio that these are for; None: nobody has asked for a turn yet."""
+        self._taken_until = -1
+        """The last pass that is somebody's: this one, or the next, where he is just woken up."""
         self._holder: Account | None = None
-        """Whose turn this pass is, if it is taken."""
+        """Whose it is."""
+        self._runs = False
         self._waited_s = -math.inf
 
     @property
     def are_wanted(self) -> bool:
         """Whether somebody has waited for one a moment ago: turns are to be short."""
-        return trio.current_time() - self._waited_s < WANTED_S
+        return self._waited_s > -math.inf and trio.current_time() - self._waited_s < WANTED_S
 
     def take_if_free(self, account: Account) -> bool:
         """Takes a turn that nobody else wants now; False if it has to be waited for."""
-        if self._is_taken:
+        if self._passes is None:
+            self._passes = _passes()
+        number = self._passes.number
+        if self._line or number <= self._taken_until:
             return False
-        self._is_taken, self._holder = True, account
-        if not self._runs:
-            self._runs = True
-            trio.lowlevel.spawn_system_task(self._run)
-        self._free.unpark()
+        self._taken_until, self._holder = number, account
         return True
 
     async def take(self, account: Account) -> None:
@@ -390,6 +421,10 @@ class Turns:
         self._waited_s = trio.current_time()
         waiter = _Waiter()
         self._line.put(account, waiter)
+        if not self._runs:
+            self._runs = True
+            trio.lowlevel.spawn_system_task(self._run)
+        self._arrived.unpark()
         try:
             await waiter.turn.wait()
         finally:
@@ -405,19 +440,21 @@ class Turns:
         A task of its own: a callback would wake the loop through a socket, for each turn.
         """
         while True:
-            while not self._is_taken:
-                await self._free.park()
+            while not self._line:
+                await self._arrived.park()
             await trio.lowlevel.checkpoint()
             self._pass_on()
 
     def _pass_on(self) -> None:
+        assert self._passes is not None
         now = trio.current_time()
         while self._line:
-            self._holder, [waiter] = self._line.take(now)
+            account, [waiter] = self._line.take(now)
             if not waiter.is_gone:
+                # He goes on in the next pass.
+                self._taken_until, self._holder = self._passes.number + 1, account
                 waiter.turn.set()
                 return
-        self._is_taken, self._holder = False, None
 
 
 class Seat:
@@ -452,7 +489,7 @@ class Seat:
         account = self.account
         await self._turns.take(account)
         # Asked again behind each turn: twenty connections of one peer rest together.
-        while (until_s := account.rests_until_s) > trio.current_time():
+        while (until_s := account.rests_until_s) > -math.inf and until_s > trio.current_time():
             await trio.sleep_until(until_s)
             await self._turns.take(account)
 
@@ -463,9 +500,9 @@ class Seat:
         if worth_s:
             self.account.earn(worth_s, now)
 
-    def paid(self) -> "_Paid":
-        """What is done inside, without a checkpoint, is charged."""
-        return _Paid(self.account)
+    def paid(self, now: float) -> "_Paid":
+        """What is done inside, without a checkpoint, is charged. `now`: when that begins."""
+        return _Paid(self.account, now)
 
 
 def _worth_s(notice: Notice, interests: Interests) -> float:
@@ -485,16 +522,17 @@ def _worth_s(notice: Notice, interests: Interests) -> float:
 class _Paid:
     """A class, as a generator for each of a thousand turns a second would take longer."""
 
-    __slots__ = ("_account", "_began")
+    __slots__ = ("_account", "_began", "_now")
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, now: float) -> None:
         self._account = account
+        self._now = now
 
     def __enter__(self) -> None:
         self._began = perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        self._account.charge(perf_counter() - self._began, trio.current_time())
+        self._account.charge(perf_counter() - self._began, self._now)
 
 
 def _is_asked_for(came: EntriesReceived | PayloadsReceived, interests: Interests) -> bool:

@@ -132,7 +132,7 @@ class Telling:
     def _tell(self, pile: Pile) -> None:
         """Tells of all that waits, or of some of it to some where others wait for their turns."""
         most = pile.seat.events_max
-        with pile.seat.paid():
+        with pile.seat.paid(trio.current_time()):
             # Not always anything: another pile may have taken it over before the turn came.
             while pile:
                 self._step(pile, most)

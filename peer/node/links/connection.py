@@ -263,16 +263,17 @@ class Connection:
                     return
                 continue
             await self._seat.turn()
-            with self._seat.paid():
-                now = trio.current_time()
+            now = trio.current_time()
+            with self._seat.paid(now):
                 session.receive_bytes(bytes(data), now, self._seat.packets_max)
                 self._turn()
             while session.has_unread:
                 # Others first. Should the connection end meanwhile, the rest is never read.
                 await trio.lowlevel.checkpoint()
                 await self._seat.turn()
-                with self._seat.paid():
-                    session.read_on(trio.current_time(), self._seat.packets_max)
+                now = trio.current_time()
+                with self._seat.paid(now):
+                    session.read_on(now, self._seat.packets_max)
                     self._turn()
         self._reading_ended.set()
         if session.closed:
@@ -286,8 +287,8 @@ class Connection:
         session = self.session
         waited_s = 0.0
         while True:
-            with self._seat.paid():
-                now = trio.current_time()
+            now = trio.current_time()
+            with self._seat.paid(now):
                 data = session.bytes_to_send(self._send_bytes, now, waited_s=waited_s)
                 # Looking for something to send may be what asks the store for it.
                 is_answered = self._pass_on()
@@ -328,8 +329,8 @@ class Connection:
                 await trio.sleep_forever()
             # What came in a few bytes may be read on for minutes, a piece whenever it is time.
             await self._seat.turn()
-            with self._seat.paid():
-                now = trio.current_time()
+            now = trio.current_time()
+            with self._seat.paid(now):
                 if self.session.closing and (held := under_way(self._stream)) is not None:
                     self.session.transport_holds(held, now)
                 self.session.advance(now)
@@ -369,11 +370,12 @@ class Connection:
             await trio.lowlevel.checkpoint()
 
     def _take_events(self, most: int | None) -> None:
-        with self._seat.paid():
+        now = trio.current_time()
+        with self._seat.paid(now):
             events = self._inbox.take(most)
             for event in events:
                 self._note(event)
-            self.session.handle_all(events, trio.current_time())
+            self.session.handle_all(events, now)
             if self._failures.are_too_many:
                 self.close()
             self._turn()
