@@ -3,7 +3,7 @@
 It routes: `inbox` judges what comes, `outbox` orders what goes, `channel` holds what is known.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeGuard, TypeVar
 
@@ -161,19 +161,25 @@ class Connection:
 
     # Data.
 
-    @_command
     def send(self, stream: int, data: bytes | bytearray | memoryview) -> None:
         """Queues data, at most `sendable(stream)` bytes. Bytes objects, and views of them, are not
         copied."""
+        self.send_all(stream, (data,))
+
+    @_command
+    def send_all(self, stream: int, pieces: Iterable[bytes | bytearray | memoryview]) -> None:
+        """As `send`, of what these pieces make together; of too many bytes none is queued."""
         target = self._registry[stream]
         if not MAY_WRITE[target.ours]:
             advance(target.ours, Input.WRITE, stream)
-        piece = data if is_kept(data) else bytes(data)
-        if len(piece) > target.send.left:
-            detail = f"stream {stream}: {len(piece)} bytes with a credit of {target.send.left}"
-            raise Violation(CREDIT, detail, stream=stream, value=len(piece))
-        if piece:
-            self._outbox.queue(target, piece)
+        kept = [piece if is_kept(piece) else bytes(piece) for piece in pieces]
+        kept = [piece for piece in kept if piece]
+        count = sum(map(len, kept))
+        if count > target.send.left:
+            detail = f"stream {stream}: {count} bytes with a credit of {target.send.left}"
+            raise Violation(CREDIT, detail, stream=stream, value=count)
+        if count:
+            self._outbox.queue(target, kept, count)
 
     def sendable(self, stream: int) -> int:
         """How many bytes `send` would take now: credit minus what is queued, or INFINITE.

@@ -39,12 +39,12 @@ class Outbox:
         """The channel owes a packet that is not data."""
         self._urgent[channel] = None
 
-    def queue(self, stream: Stream, data: bytes | memoryview) -> None:
-        """Takes data that the credit of the stream allows."""
+    def queue(self, stream: Stream, pieces: Parts, count: int) -> None:
+        """Takes data, `count` bytes and at least one, that the credit of the stream allows."""
         if not stream.queue:
             self._ready.append(stream)
-        stream.queue.append(data)
-        stream.send.take(len(data))
+        stream.queue.extend(pieces)
+        stream.send.take(count)
 
     def close(self, channel: Channel) -> None:
         """Owes Close, behind what is queued."""

@@ -61,6 +61,8 @@ from peer.protocol.tracing import Tracer
 from wire import Cancel, CancelReason, ControlDecoder, DataDecoder, LogKey, Negotiated
 from wire import Violation as WireViolation
 
+from .stirs import Stirs
+
 
 class Engine:
     """One side of a session above its two channels.
@@ -89,7 +91,7 @@ class Engine:
         self._tickets = Tickets(self._commands)
         self._by_ident: dict[int, Request] = {}
         self._open = {"control", "data"}  # channels of which the other side has not said its last
-        self._released, self._stirred = False, True  # a request was, since the planner's turn
+        self._released, self.stirs = False, Stirs()  # a request was, since the planner's turn
         self._control = ControlDecoder()
         self._table = RequestTable(proactive=proactive, config=config, listener=self, tracer=tracer)
         self._table.now = now
@@ -169,32 +171,16 @@ class Engine:
                 self._give_up(request, "the rest of a payload that was offered does not come")
         self._judge(self._go_on)
 
-    def stir(self) -> None:
-        """Something happened beside what it is told of here."""
-        self._stirred = True
-
-    def take_stirred(self) -> bool:
-        """Whether anything happened since the last call that may lead to something to say, or to be
-        due sooner than it was: not where bytes came in the middle of a payload, or were written."""
-        stirred, self._stirred = self._stirred, False
-        return stirred
-
     def next_deadline(self) -> float | None:
         """When `advance` has something to do although nothing came, or None."""
+        self.stirs.may_be_due = False
         if self._inbound.paused:
             return self.now
-        parts = (
-            self._planner,
-            self._late,
-            self._withholding,
-            self._timers,
-            self._outbound,
-            self._inbound,
-            self._prover,
-        )
+        parts = (self._planner, self._late, self._withholding, self._timers)
+        channels = (self._outbound, self._inbound, self._prover)
         offers = () if self.is_behind else self._prover.inside_offers()
         stalls = (each.progress_at + self._config.unfed_timeout_s for each in offers)
-        return earliest(*(part.next_deadline() for part in parts), *stalls)
+        return earliest(*[part.next_deadline() for part in (*parts, *channels)], *stalls)
 
     # The two channels
 
@@ -228,11 +214,19 @@ class Engine:
             # Our packet 32 was the last of four messages: what is next may be due at once. Or
             # something would be sent, were it known that it contradicts nothing over there.
             self._settle()
+        elif not self._outbound.is_inside:
+            self.stirs.stir()
         return pieces
 
     def data_pulled(self, pull: Pull) -> None:
         """How the transport takes what `data_to_send` gave: see `LinkSpeed`."""
         self._packer.pulled(self.now, pull)
+        self.stirs.is_to_pull = False
+
+    @property
+    def awaits_payload(self) -> bool:
+        """Whether there is nothing to send before the host has read more of a payload, or stirs."""
+        return self._outbound.awaits_payload and not self.stirs.is_to_pull
 
     @property
     def saved_bytes(self) -> tuple[int, int]:
@@ -311,7 +305,7 @@ class Engine:
     def receipt_came(self) -> None:
         """It was answered."""
         self._withholding.receipt_came()
-        self.stir()
+        self.stirs.stir()
 
     def ended(self) -> None:
         """The connection is gone. Afterwards `commands` holds what is to be kept."""
@@ -359,7 +353,7 @@ class Engine:
         return not self._inbound.is_inside
 
     def _settle(self) -> None:
-        self._stirred = True
+        self.stirs.stir()
         self._released = False
         # First, since it asks little and much hangs on it: offers would take all the credit.
         self._withholding.advance()
@@ -430,7 +424,7 @@ class Engine:
             if request.outgoing.dry and request.active:
                 self._planner.ran_dry(request)
         elif isinstance(event, PayloadRead):
-            self._stirred = True
+            self.stirs.stir()
             self._outbound.payload_read(request, event)
         elif isinstance(event, PayloadWithdrawn):
             self._outbound.payload_withdrawn(request, event)

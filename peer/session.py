@@ -203,7 +203,7 @@ class Session:
         self._heard_at = now
         if self._pinged_at is not None and self._engine is not None:
             # The next ping is due sooner than the end for want of an answer was.
-            self._engine.stir()
+            self._engine.stirs.stir()
         self._pinged_at = None
         self._bytes_received += len(data)
         if self._engine is None:
@@ -275,13 +275,14 @@ class Session:
             self._waiting.append(event)
 
     def take_stirred(self) -> bool:
-        """Whether there may be something to send, or due sooner than it was, since the last call.
-
-        Not so where bytes came in the middle of a large payload, or were written: most of what
-        happens while one comes, and to find out what follows from nothing took a third of that.
-        """
-        stirred = self._engine is None or self._engine.take_stirred()
+        """Whether there may be something to send since the last call, or due sooner (stirs.py)."""
+        stirred = self._engine is None or self._engine.stirs.take()
         return stirred or self._mux.wants_to_send or self._goodbye is not None
+
+    @property
+    def may_be_due(self) -> bool:
+        """Whether something may be due sooner than `next_deadline` said when it was last asked."""
+        return self._engine is None or self._goodbye is not None or self._engine.stirs.may_be_due
 
     @_final
     def advance(self, now: float) -> None:
@@ -384,8 +385,17 @@ class Session:
     @_final
     def _pull(self, bytes_max: int, waited_s: float) -> None:
         """Has all that there is to say handed to bymux."""
+        engine = self._engine
+        is_quiet = self._goodbye is None and not self._mux.wants_to_send
+        if is_quiet and engine is not None and engine.awaits_payload:
+            # Behind each chunk of a large payload, and to look for all else took as long as it.
+            engine.data_pulled(Pull(0, self._delivered(), dry=True, waited_s=waited_s))
+            return
         self._hand_over()
         self._fill(bytes_max, waited_s)
+        if engine is not None and self._mux.queued(CONTROL):
+            # A ping may be due behind it.
+            engine.stirs.is_to_pull = True
         if not self._queued:
             # Else this is called again, and it is dear: what pings wait for half the engine knows.
             self._hand_over()
@@ -446,9 +456,8 @@ class Session:
             self._pass_control()
             if dry := not pieces:
                 break
-            for data in pieces:
-                self._mux.send(DATA, data)
-                self._data_bytes += len(data)
+            self._mux.send_all(DATA, pieces)
+            self._data_bytes += sum(map(len, pieces))
         taken, delivered = self._data_bytes - before, self._delivered()
         self._engine.data_pulled(Pull(taken, delivered, dry, blocked, waited_s))
 
@@ -518,7 +527,7 @@ class Session:
                 self._note_step()
                 self._engine.receive_data(*pieces)
                 continue
-            self._engine.stir()
+            self._engine.stirs.stir()
             for event in neighbours:
                 self._route(self._engine, event)
 

@@ -102,6 +102,9 @@ class Outbound:
         self._current: Request | None = None
         self._ended = False
         self._inside_next = False
+        self.is_inside = True
+        """Whether the last `take` gave nothing but bytes in the middle of large payloads: no cursor
+        has moved, nothing has ended, and nothing is waited for that was not before."""
 
     def wake(self, request: Request) -> None:
         """Something changed for this request: perhaps it has something to send now."""
@@ -124,8 +127,22 @@ class Outbound:
         """Whether anything is due that has not been taken: there is no credit for it."""
         return bool(self._out or self._ends)
 
+    @property
+    def awaits_payload(self) -> bool:
+        """Whether nobody is in line, and more of the payload that we are in is being read."""
+        if (
+            self._out
+            or self._ends
+            or self._turns
+            or self._inside_turns
+            or self._ahead.anybody_waits
+        ):
+            return False
+        return self._current is not None and self._current.outgoing.awaits_chunk
+
     def take(self, bytes_max: int) -> list[bytes | memoryview]:
         """Up to `bytes_max` bytes of the data channel, in pieces; they count as sent."""
+        self.is_inside = True
         self._fill(min(bytes_max, self._config.write_ahead_bytes))
         taken: list[bytes | memoryview] = []
         left = bytes_max
@@ -156,15 +173,20 @@ class Outbound:
                 if not due:
                     break
                 continue
-            request.outgoing.queued = False
+            outgoing = request.outgoing
+            outgoing.queued = False
             if not request.active:
                 continue
+            inside_of = outgoing.position if outgoing.in_piece else None
             packets = self._sender.pieces(request, self._quantum_bytes(bytes_wanted))
             if packets:
                 self._switch_to(request)
                 self._add(*packets)
                 if self._tracer is not None:
                     self._tracer.packets_sent()
+            goes_on = outgoing.in_piece and outgoing.position == inside_of
+            if not goes_on or outgoing.unfed or outgoing.cancel_due is not None:
+                self.is_inside = False
             self._after_turn(request, progressed=bool(packets))
             self._write_ends(bytes_wanted)
 
@@ -200,7 +222,9 @@ class Outbound:
             self._listener.cancel(request, Cancel(request.number, CancelReason.COMPLETE))
         elif progressed:
             request.progress_at = self._table.now
-            self.wake(request)
+            if not request.outgoing.awaits_chunk:
+                # Else it would have a turn in vain, and is woken when that is there.
+                self.wake(request)
 
     def _book(self, request: Request) -> None:
         """Note whether our cursor is inside a large payload, and inside one that may stall."""
@@ -236,6 +260,7 @@ class Outbound:
         """Those for which there is room: a request whose end has not left is not over."""
         while self._ends and self._out_bytes < bytes_wanted:
             request = self._ends.popleft()
+            self.is_inside = False
             if self._ended:
                 # After the end of the current request only a switch may follow (section 6).
                 self._switch_to(request)

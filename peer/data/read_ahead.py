@@ -70,6 +70,11 @@ class ReadAhead:
         if not request.outgoing.rows:
             self.note(request)
 
+    @property
+    def anybody_waits(self) -> bool:
+        """Whether `due` may name somebody."""
+        return bool(self._waiting)
+
     def due(self) -> list[Request]:
         """Those that may try again. They are forgotten here."""
         if not self._waiting:

@@ -140,7 +140,7 @@ class SourceBook:
         return brought > state.came or 0 < state.inside <= brought
 
     def took(self, seat: SourceSeat, notice: Notice, now: float) -> bool:
-        """A notice of a session; whether it is about a log of the book. Most are not."""
+        """A notice of a session; whether anything may follow from it. From most nothing does."""
         if isinstance(notice, Arriving):
             seat.came(notice.data_bytes, now)
         if not isinstance(notice, _TOUCHING) or (state := self._logs.get(notice.log)) is None:
@@ -151,7 +151,7 @@ class SourceBook:
                 self._arriving(state, seat, notice, now)
                 if state.inside == before:
                     # It is looked at once this is stored, or when it is time: not for each piece.
-                    return True
+                    return False
             case PayloadsReceived():
                 if state.inside <= notice.newest:
                     state.inside, state.offer = 0, None

@@ -171,6 +171,11 @@ class Outgoing(Struct):
         """The payload at the cursor is waited for."""
         self.waiting, self.waiting_at = True, self.position
 
+    @property
+    def awaits_chunk(self) -> bool:
+        """Whether we are inside a payload of which nothing is at hand, and more is being read."""
+        return self.in_piece and self.chunk is None and self.fetching is not None
+
     def shift_chunks(self) -> None:
         """What was sent of a payload is let go: kept, it would be half a megabyte for each request
         that has sent a large one."""

@@ -85,6 +85,10 @@ class FakeSession:
     def take_stirred(self) -> bool:
         return self.stirred
 
+    @property
+    def may_be_due(self) -> bool:
+        return self.stirred
+
     def commands(self) -> list[Command]:
         taken, self.to_do = self.to_do, []
         return taken

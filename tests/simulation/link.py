@@ -169,13 +169,13 @@ class End(ABC):
         self.end(f"the store failed: {type(error).__name__}")
 
     def _turn(self, *, stirs: bool = False) -> None:
-        stirs = self.core.take_stirred() or stirs
+        core = self.core
+        taken = core.take_stirred() if isinstance(core, Session) else core.stirs.take()
+        stirs = stirs or taken
         self._due.told()
         self._pass_on()
         if not stirs:
-            # As a connection of a node, which then looks for nothing to say.
-            if self._due.is_late:
-                raise AssertionError(f"{self}: something is due sooner than anybody was told")
+            self._check_told()
             return
         # What was asked for may have been answered, in a turn of its own, before this one is over.
         self._due.told()
@@ -218,7 +218,17 @@ class End(ABC):
             # Not at once: the stream may be full, and emptied by nobody any more.
             delay_s = self._rng.uniform(0, self.link.plan.delay_s) + 0.000_01
             self._clock.after(delay_s, self._write, self.life)
+        core = self.core
+        stirs = core.may_be_due if isinstance(core, Session) else core.stirs.may_be_due
         self._pass_on()
+        if stirs:
+            self._due.told()
+        self._check_told()
+
+    def _check_told(self) -> None:
+        """As a connection of a node, which looks again only where something is stirred."""
+        if self._due.is_late:
+            raise AssertionError(f"{self}: something is due sooner than anybody was told")
 
     def _on_timer(self) -> None:
         if self._due.came():

@@ -296,7 +296,8 @@ class Connection:
                     # What was stored just now is there at once.
                     data = session.bytes_to_send(self._send_bytes)
                     is_answered = self._pass_on()
-                self._set_timer()
+                if session.may_be_due:
+                    self._set_timer()
             waited_s = 0.0
             if data:
                 given_at = trio.current_time()
