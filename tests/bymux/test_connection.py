@@ -146,6 +146,19 @@ def test_sendable_is_credit_minus_what_is_queued() -> None:
     assert (connection.sendable(9), connection.queued(9)) == (0, 0)
 
 
+def test_pieces_are_queued_as_one_or_not_at_all() -> None:
+    connection = Connection(Role.PROACTIVE, CONTROL_AND_DATA)
+    connection.receive_data(packet(CREDIT, 1, 6))
+    with pytest.raises(LocalProtocolError, match="7 bytes with a credit of 6"):
+        connection.send_all(1, (b"abc", b"defg"))
+    assert connection.queued(1) == 0
+    connection.send_all(1, (b"", b"abc", memoryview(b"xdefx")[1:-1], bytearray()))
+    assert connection.sendable(1) == 0
+    assert connection.data_to_send() == write(1, b"abcdef")
+    connection.send_all(1, (b"", b""))
+    assert not connection.wants_to_send
+
+
 def test_data_of_the_caller_may_change_after_send_if_it_can() -> None:
     connection = Connection(Role.PROACTIVE, CONTROL_AND_DATA)
     data = bytearray(b"abc")
