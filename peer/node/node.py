@@ -233,13 +233,13 @@ class Node:
     ) -> None:
         self.host = host
         self.config = config
-        self.addresses: list[Address] = []
-        """Where it listens."""
         self.gate = Gate(config.limits)
         self._book = book
         self._nursery = nursery
         self.observer = observer
         self.entrance = Entrance(host, config.doors, book.wanted, nursery, observer)
+        self.addresses = self.entrance.addresses
+        """Where it listens."""
         self._spread = Spread(host, nursery, self._is_news_of_own)
         self._roster = Roster(
             host,

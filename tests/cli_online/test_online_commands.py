@@ -82,6 +82,15 @@ def test_a_port_that_is_taken_is_one_clear_line(store: Path, tmp_path: Path) -> 
     )
 
 
+def test_sync_with_the_node_of_the_same_store_is_no_success(node: Serving, store: Path) -> None:
+    address = node.event()["address"]
+    done = run(store, "sync", address)
+    assert (done.returncode, done.stdout) == (7, "")
+    assert done.stderr == (
+        f"bamboo-peer: {address}: this store itself is served there: call another node\n"
+    )
+
+
 def test_sync_says_what_was_moved_and_nothing_to_be_had_is_no_failure(
     node: Serving, tmp_path: Path
 ) -> None:

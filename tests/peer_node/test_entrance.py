@@ -247,6 +247,23 @@ async def test_who_has_another_key_than_expected_is_named_and_not_called_for_a_m
         assert amy.members == []
 
 
+@pytest.mark.parametrize("listens_on", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize("config", [TLS, replace(PLAIN, doors=Doors(insecure=True))])
+async def test_a_node_does_not_call_itself(listens_on: str, config: NodeConfig) -> None:
+    amys = Told()
+    async with node(AMY, config, told=amys) as amy, node(BEN, config) as ben:
+        [address] = await amy.listen(Address(listens_on, 0))
+        amy.connect(PeerAddress(Address("127.0.0.1", address.port)))
+        failed = await amys.of_kind("connect_failed", "wrong peer")
+        assert "this store itself is served there" in str(failed["reason"])
+        assert all(event["event"] != "connected" for event in amys.all)
+        ben.host.store.peers.allow(AMY_ID)
+        amy.host.store.peers.allow(BEN_ID)
+        [other] = await ben.listen(Address(listens_on, 0))
+        amy.connect(PeerAddress(Address("127.0.0.1", other.port)))
+        await amys.wait_for("connected")
+
+
 async def test_any_peer_that_is_allowed_may_answer_and_no_other() -> None:
     bens = Told()
     async with node(AMY) as amy, node(BEN, told=bens) as ben:

@@ -32,6 +32,14 @@ def _write(path: Path) -> None:
     path.write_text("mine")
 
 
+async def test_a_node_does_not_call_itself_through_its_socket(path: Path) -> None:
+    with Store.memory() as store, trio.fail_after(PATIENCE_S):
+        async with Peer(store, config=CONFIG) as peer:
+            where = await peer.listen(f"unix:{path}")
+            with pytest.raises(CannotConnectError, match="this store itself is served there"):
+                await peer.sync(where)
+
+
 async def test_two_nodes_through_a_socket_of_this_machine(path: Path) -> None:
     old = os.umask(0)
     try:

@@ -1,7 +1,8 @@
 """Calling other peers, again and again."""
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from ipaddress import ip_address
 from typing import Final
 
 import trio
@@ -19,7 +20,7 @@ CONNECT_TIMEOUT_S: Final = 10.0
 
 
 WRONG_PEER_S: Final = 60.0
-"""Who answers with another key than expected is not called again sooner."""
+"""Who answers with another key than expected is not called again sooner, nor this node itself."""
 
 
 class CannotConnectError(Exception):
@@ -53,6 +54,26 @@ async def open_stream(address: Address) -> trio.SocketStream:
     except UnicodeError:
         # Name resolution is stricter about letters than what parses an address.
         raise CannotConnectError(f"{address}: no host can have this name") from None
+
+
+def leads_to(stream: trio.SocketStream, addresses: Iterable[Address]) -> bool:
+    """Whether a connection that was made from here is with who listens at one of these addresses of
+    this machine."""
+    try:
+        theirs, ours = stream.socket.getpeername(), stream.socket.getsockname()
+    except OSError:
+        # It has ended already.
+        return False
+    if isinstance(theirs, str | bytes):
+        return any(each.path == theirs for each in addresses if each.path)
+    for each in addresses:
+        if each.path or each.port != theirs[1]:
+            continue
+        # Of a connection with this machine both ends have one address, whichever it has.
+        is_any = ip_address(each.host).is_unspecified
+        if each.host == theirs[0] or (is_any and theirs[0] == ours[0]):
+            return True
+    return False
 
 
 class Dialler:

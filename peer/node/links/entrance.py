@@ -24,7 +24,7 @@ from peer.node.host.store_host import StoreHost
 
 from .addresses import Address, PeerAddress
 from .connection import EndKind
-from .dialling import CannotConnectError, PausedError, open_stream
+from .dialling import CannotConnectError, PausedError, leads_to, open_stream
 from .gate import place_of
 from .parting import linger, turn_away
 from .records import Observer
@@ -93,6 +93,9 @@ class Entrance:
         self._observer = observer
         self.neighbours: list[Neighbour] = []
         """Who is announced in the local network (discovery.py)."""
+        self.addresses: list[Address] = []
+        """Where this store is served. Nobody is called there: who has all that this store has would
+        say that all is in step."""
         self._identity: Identity | None = None
         self._told: dict[str, _Told] = {}
         self.refusals: Counter[Refused] = Counter()
@@ -145,7 +148,7 @@ class Entrance:
         if self.pausing.holds():
             raise PausedError(target.address)
         if not self.calls_with_tls(target):
-            return await open_stream(target.address)
+            return await self._open(target.address)
         from peer.node.doors.tls import TlsStream
 
         where = target.address
@@ -159,7 +162,7 @@ class Entrance:
         if self.pausing.holds(expects):
             raise PausedError(where, expects)
         tls = TlsStream(
-            await open_stream(where),
+            await self._open(where),
             identity,
             server=False,
             expects=expects,
@@ -190,6 +193,14 @@ class Entrance:
                 EndKind.DENIED,
             )
         return tls
+
+    async def _open(self, address: Address) -> trio.SocketStream:
+        stream = await open_stream(address)
+        if leads_to(stream, self.addresses):
+            await trio.aclose_forcefully(stream)
+            reason = f"{address}: this store itself is served there: call another node"
+            raise CannotConnectError(reason, EndKind.WRONG_PEER)
+        return stream
 
     # In
 
