@@ -283,8 +283,10 @@ class Engine:
 
         Only once all that it has to say has left: a ping passes what waits for credit.
         """
-        over = self.drained and not (self._outbound.unsent or self._withholding.is_asking)
-        return self._planner.wants_pong and over
+        # First whether it is a sync at all: this is asked in each turn.
+        if not self._planner.wants_pong:
+            return False
+        return self.drained and not (self._outbound.unsent or self._withholding.is_asking)
 
     def ping_sent(self) -> None:
         self._planner.ping_sent()
@@ -424,7 +426,7 @@ class Engine:
             if request.outgoing.dry and request.active:
                 self._planner.ran_dry(request)
         elif isinstance(event, PayloadRead):
-            self.stirs.stir()
+            (self.stirs.stir_sending if event.data else self.stirs.stir)()
             self._outbound.payload_read(request, event)
         elif isinstance(event, PayloadWithdrawn):
             self._outbound.payload_withdrawn(request, event)

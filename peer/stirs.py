@@ -23,11 +23,15 @@ class Stirs:
 
     def stir(self) -> None:
         """Something has happened from which something may follow."""
+        self.stir_sending()
+        self.may_be_due = True
+        """Sooner than `next_deadline` has said; until it is asked again."""
+
+    def stir_sending(self) -> None:
+        """The same, but that nothing can be due sooner for it: bytes to be sent were read."""
         self._is_to_send = True
         self.is_to_pull = True
         """Until whoever pulls data has asked for all else as well."""
-        self.may_be_due = True
-        """Sooner than `next_deadline` has said; until it is asked again."""
 
     def take(self) -> bool:
         """Whether it did since the last call, so that there may be something to send."""
