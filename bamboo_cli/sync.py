@@ -2,10 +2,10 @@
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
@@ -183,7 +183,7 @@ async def _run(
     import trio
 
     from peer.api import NodeConfig, Peer
-    from peer.node import Address, ConnectionState, serving_state
+    from peer.node import ConnectionState, served_at
 
     def observe(event: Mapping[str, object]) -> None:
         if event["event"] == "connected":
@@ -204,9 +204,7 @@ async def _run(
         trio.open_nursery() as nursery,
         Peer(store, config=config, observer=observe) as peer,
     ):
-        if (serving := serving_state(store)) is not None:
-            listening = cast("Iterable[str]", serving.get("listening", ()))
-            peer.node.entrance.addresses += [Address.parse(each, unix=True) for each in listening]
+        peer.node.entrance.served_at = served_at(store)
         if sys.stderr is not None and sys.stderr.isatty():
             nursery.start_soon(_progress, peer)
         try:

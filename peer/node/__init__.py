@@ -35,7 +35,7 @@ from peer.node.status.meter import Meter
 from peer.node.status.metrics_server import MetricsServer, metrics_address, serving_metrics
 from peer.node.status.overview import Overview
 from peer.node.status.reasons import Lack, Reason, lack_of, why_log, why_peer
-from peer.node.status.status_file import StatusFile, read_status, serving_state
+from peer.node.status.status_file import StatusFile, read_status, served_at, serving_state
 from peer.node.status.terms import greedy_words
 from peer.node.status.watching import Watch
 
@@ -145,6 +145,7 @@ __all__ = [
     "read_status",
     "run_export",
     "running_node",
+    "served_at",
     "serving_metrics",
     "serving_state",
     "stage",

@@ -94,8 +94,10 @@ class Entrance:
         self.neighbours: list[Neighbour] = []
         """Who is announced in the local network (discovery.py)."""
         self.addresses: list[Address] = []
-        """Where this store is served. Nobody is called there: who has all that this store has would
+        """Where this node listens. Nobody is called there: who has all that this store has would
         say that all is in step."""
+        self.served_at: list[Address] = []
+        """Where another process serves this store; nor is anybody called there."""
         self._identity: Identity | None = None
         self._told: dict[str, _Told] = {}
         self.refusals: Counter[Refused] = Counter()
@@ -196,7 +198,7 @@ class Entrance:
 
     async def _open(self, address: Address) -> trio.SocketStream:
         stream = await open_stream(address)
-        if leads_to(stream, self.addresses):
+        if leads_to(stream, (*self.addresses, *self.served_at)):
             await trio.aclose_forcefully(stream)
             reason = f"{address}: this store itself is served there: call another node"
             raise CannotConnectError(reason, EndKind.WRONG_PEER)

@@ -8,14 +8,15 @@ told by its lock, not by the file.
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import trio
 
 from logstore import NodeLock, Store
+from peer.node.links.addresses import Address
 
 STATUS_FILE: Final = "status.json"
 INTERVAL_S: Final = 1.0
@@ -71,6 +72,13 @@ def serving_state(store: Store) -> Mapping[str, object] | None:
     if store.path is None or not NodeLock.is_held(store.path):
         return None
     return read_status(store.path) or {}
+
+
+def served_at(store: Store) -> list[Address]:
+    """Where the node that serves a store listens; nowhere if none does. Raises StoreError."""
+    state = serving_state(store) or {}
+    listening = cast("Iterable[str]", state.get("listening", ()))
+    return [Address.parse(each, unix=True) for each in listening]
 
 
 def read_status(folder: Path, name: str = STATUS_FILE) -> Mapping[str, object] | None:
