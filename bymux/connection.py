@@ -167,8 +167,11 @@ class Connection:
         self.send_all(stream, (data,))
 
     @_command
-    def send_all(self, stream: int, pieces: Iterable[bytes | bytearray | memoryview]) -> None:
-        """As `send`, of what these pieces make together; of too many bytes none is queued."""
+    def send_all(self, stream: int, pieces: Iterable[bytes | bytearray | memoryview]) -> int:
+        """As `send`, of what these pieces make together; of too many bytes none is queued.
+
+        Returns how many there were.
+        """
         target = self._registry[stream]
         if not MAY_WRITE[target.ours]:
             advance(target.ours, Input.WRITE, stream)
@@ -180,6 +183,7 @@ class Connection:
             raise Violation(CREDIT, detail, stream=stream, value=count)
         if count:
             self._outbox.queue(target, kept, count)
+        return count
 
     def sendable(self, stream: int) -> int:
         """How many bytes `send` would take now: credit minus what is queued, or INFINITE.

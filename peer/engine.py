@@ -221,7 +221,6 @@ class Engine:
     def data_pulled(self, pull: Pull) -> None:
         """How the transport takes what `data_to_send` gave: see `LinkSpeed`."""
         self._packer.pulled(self.now, pull)
-        self.stirs.is_to_pull = False
 
     @property
     def awaits_payload(self) -> bool:
@@ -426,7 +425,10 @@ class Engine:
             if request.outgoing.dry and request.active:
                 self._planner.ran_dry(request)
         elif isinstance(event, PayloadRead):
-            (self.stirs.stir_sending if event.data else self.stirs.stir)()
+            if event.data:
+                self.stirs.stir_sending()
+            else:
+                self.stirs.stir()
             self._outbound.payload_read(request, event)
         elif isinstance(event, PayloadWithdrawn):
             self._outbound.payload_withdrawn(request, event)

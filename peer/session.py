@@ -393,9 +393,9 @@ class Session:
             return
         self._hand_over()
         self._fill(bytes_max, waited_s)
-        if engine is not None and self._mux.queued(CONTROL):
-            # A ping may be due behind it.
-            engine.stirs.is_to_pull = True
+        if engine is not None:
+            # Behind control messages a ping may be due.
+            engine.stirs.is_to_pull = bool(self._mux.queued(CONTROL))
         if not self._queued:
             # Else this is called again, and it is dear: what pings wait for half the engine knows.
             self._hand_over()
@@ -456,8 +456,7 @@ class Session:
             self._pass_control()
             if dry := not pieces:
                 break
-            self._mux.send_all(DATA, pieces)
-            self._data_bytes += sum(map(len, pieces))
+            self._data_bytes += self._mux.send_all(DATA, pieces)
         taken, delivered = self._data_bytes - before, self._delivered()
         self._engine.data_pulled(Pull(taken, delivered, dry, blocked, waited_s))
 

@@ -37,9 +37,9 @@ class Sequence(Struct, frozen=True):
 
     `path` is the ascending sparse body, or None for a full one. `skip` is 1 if the body begins with
     a payload whose metadata is not part of it. `per_entry` is how many pieces an entry of the body
-    has. `end` is None for an open range. `body` and `length` are how many pieces the body and the
-    whole have, None if there is no end; `reach` is how many there can be: seqnums end at 2^64 - 1
-    in an open range too.
+    has. `end` is None for an open range. `body` and `reach` are how many pieces there can be in the
+    body and in the whole: seqnums end at 2^64 - 1 in an open range too. `length` is the same as
+    `reach`, None if there is no end.
     """
 
     start: int
@@ -50,7 +50,7 @@ class Sequence(Struct, frozen=True):
     per_entry: int
     skip: int
     offset: int
-    body: int | None
+    body: int
     length: int | None
     reach: int
 
@@ -59,10 +59,9 @@ class Sequence(Struct, frozen=True):
         lower = len(self.lower)
         if position < lower:
             return Piece(METADATA, self.lower[position])
-        body = self.body
         index = position - lower
-        if body is not None and index >= body:
-            return Piece(METADATA, self.upper[index - body])
+        if index >= self.body:
+            return Piece(METADATA, self.upper[index - self.body])
         index += self.skip
         entry = index // self.per_entry
         kind = PAYLOAD if self.per_entry == 1 or index % 2 else METADATA
@@ -120,14 +119,11 @@ def sequence_of(proposal: Propose, end: int | None, upper_info: int | None) -> S
     starts_inside = proposal.offset is not None and not proposal.payloads_only
     per_entry = 1 if proposal.payloads_only else 2
     skip = 1 if starts_inside else 0
-    body = None
-    if path is not None:
-        body = len(path) * per_entry - skip
-    elif end is not None:
-        body = (end - start + 1) * per_entry - skip
-    beside = len(lower) + len(upper)
+    last = U64_MAX if end is None else end
+    entries = last - start + 1 if path is None else len(path)
     # Asked with each piece, and so found out once.
-    reach = beside + ((U64_MAX - start + 1) * per_entry - skip if body is None else body)
+    body = entries * per_entry - skip
+    reach = len(lower) + body + len(upper)
     return Sequence(
         start=start,
         end=end,
@@ -138,6 +134,6 @@ def sequence_of(proposal: Propose, end: int | None, upper_info: int | None) -> S
         skip=skip,
         offset=proposal.offset or 0,
         body=body,
-        length=None if body is None else beside + body,
+        length=None if end is None else reach,
         reach=reach,
     )

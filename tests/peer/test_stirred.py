@@ -5,7 +5,6 @@ from random import Random
 
 import pytest
 
-from peer.data.link_speed import Pull
 from peer.engine import Engine
 from tests.records import replace
 from wire import Grant, encode_control, encode_payload_header, encode_switch
@@ -135,13 +134,13 @@ def test_who_waits_for_a_chunk_has_nothing_to_send_before_it_is_read() -> None:
     while engine.data_to_send(1 << 20):
         pass
     assert not awaits_payload(engine), "nobody has asked for all else"
-    engine.data_pulled(Pull(0, 0, dry=True))
+    engine.stirs.is_to_pull = False
     assert awaits_payload(engine)
     peer.run()
     assert not awaits_payload(engine)
     while engine.data_to_send(1 << 20):
         pass
-    engine.data_pulled(Pull(1, 0))
+    engine.stirs.is_to_pull = False
     assert awaits_payload(engine)
     peer.control(Grant(1))
     assert not awaits_payload(engine), "what came may be answered"
