@@ -291,7 +291,7 @@ def replica_per_s() -> float:
 AT_BEST: Mapping[str, tuple[Callable[[], float], str]] = {
     "verify": (limits.verify_per_s, "signatures checked on all cores"),
     "sign": (limits.sign_per_s, "signatures made on one core"),
-    "payload": (limits.payload_mb_per_s, "hash, send, hash and write on all cores"),
+    "payload": (limits.payload_mb_per_s, "sum up, send, sum up, hash and write on all cores"),
     "commits": (limits.two_commits_ms, "two synced commits"),
     "pipe": (lambda: LONG.bytes_per_s / 1e6, "the pipe's rate"),
     "replica": (replica_per_s, "a new replica of one log of 20,000 entries"),

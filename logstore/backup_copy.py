@@ -219,7 +219,7 @@ class Copy:
             return
         with self.transaction():
             self.write(
-                "INSERT INTO files VALUES (?, ?, NULL, NULL, NULL, NULL, NULL, 0, '', ?)"
+                "INSERT INTO files(id, state, synced, sources, tag) VALUES (?, ?, 0, '', ?)"
                 " ON CONFLICT DO NOTHING",
                 [(id_, FILE_GARBAGE, GARBAGE_TAG) for id_ in ids],
             )

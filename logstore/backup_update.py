@@ -378,7 +378,8 @@ _REMAINS: Final = (
 _LET_GO: Final = (
     "UPDATE files SET state = 4, author = NULL, log_id = NULL, seq = NULL,"  # noqa: S608 (constant)
     " payload_hash = NULL,"
-    f" payload_bytes = NULL, synced = 0, sources = '', tag = {GARBAGE_TAG} WHERE id = ?"
+    f" payload_bytes = NULL, synced = 0, sources = '', tag = {GARBAGE_TAG}, sums = NULL"
+    " WHERE id = ?"
 )
 """Makes a file garbage (FILE_GARBAGE)."""
 

@@ -8,7 +8,8 @@ The order that makes a crash harmless:
 1. the row is committed, then the file is made and the folder synced: there is no file without a
    row, whatever happens, and a row without a file is one of which nothing was kept;
 2. bytes, then sync, then the row says how many: what is beyond is cut at the next opening;
-3. a payload is whole once its row says so, after hash, sync, and sync of the folder;
+3. a payload is whole once its row says so, after hash, sync, and sync of the folder; with it the
+   row gets the sums of its blocks, by which its readers see that it still is (blocks.py);
 4. an entry takes a whole file over in the transaction that stores the entry;
 5. what goes is first marked as garbage in the transaction that lets go of it, then removed.
 
@@ -37,6 +38,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 from wire import LogKey, PayloadHasher, yamf_hash
 
 from .arguments import IN_MEMORY
+from .blocks import Summing
 from .errors import READ_ONLY, StoreError, StoreFailed, StoreLocked, translated
 from .hashing import Hashing
 from .records import INLINE_BYTES_MAX, PayloadFile
@@ -93,6 +95,7 @@ class Staged(NamedTuple):
     inline: bytes | None
     id: bytes = b""
     handle: PayloadHandle | None = None
+    sums: bytes | None = None
 
 
 class Claimed(NamedTuple):
@@ -136,17 +139,18 @@ def write_all(handle: PayloadHandle, data: bytes | memoryview, offset: int) -> N
         view = view[count:]
 
 
-def hash_prefix(handle: PayloadHandle, length: int) -> PayloadHasher | None:
-    """The hasher after the first `length` bytes; None if the file is shorter."""
-    hasher = PayloadHasher()
+def hash_prefix(handle: PayloadHandle, length: int) -> tuple[PayloadHasher, Summing] | None:
+    """Both after the first `length` bytes; None if the file is shorter."""
+    hasher, sums = PayloadHasher(), Summing()
     offset = 0
     while offset < length:
         data = handle.read(min(READ_BYTES_MAX, length - offset), offset)
         if not data:
             return None
         hasher.update(data)
+        sums.update(data)
         offset += len(data)
-    return hasher
+    return hasher, sums
 
 
 def file_tag(
@@ -157,16 +161,22 @@ def file_tag(
     synced: int,
     sources: str,
 ) -> int:
-    """The tag of a row of `files`."""
+    """The tag of a row of `files`. Of its sums it says nothing: they do that themselves."""
     return row_tag(state, *name, payload_hash, payload_bytes, synced, sources)
 
 
 def set_file_state(
-    db: "apsw.Connection", id_: bytes, state: int, *, synced: int | None = None, sources: str = ""
+    db: "apsw.Connection",
+    id_: bytes,
+    state: int,
+    *,
+    synced: int | None = None,
+    sources: str = "",
+    sums: bytes | None = None,
 ) -> bool:
     """Changes the row of a file that is no entry's; False if there is none (any more).
 
-    Garbage stays garbage.
+    Garbage stays garbage. `sums`: of a file that is whole; they hold no longer than this state.
     """
     row = db.execute(
         "SELECT author, log_id, seq, payload_hash, payload_bytes, synced, sources FROM files"
@@ -180,8 +190,8 @@ def set_file_state(
     sources = sources or old_sources
     tag = file_tag(state, (author, log_id, seq), payload_hash, payload_bytes, synced, sources)
     db.execute(
-        "UPDATE files SET state = ?, synced = ?, sources = ?, tag = ? WHERE id = ?",
-        (state, synced, sources, tag, id_),
+        "UPDATE files SET state = ?, synced = ?, sources = ?, tag = ?, sums = ? WHERE id = ?",
+        (state, synced, sources, tag, sums, id_),
     )
     return True
 
@@ -191,17 +201,24 @@ def detach_file(db: "apsw.Connection", id_: bytes) -> None:
     tag = file_tag(FILE_GARBAGE, (None, None, None), None, None, 0, "")
     db.execute(
         "UPDATE files SET state = ?, author = NULL, log_id = NULL, seq = NULL,"
-        " payload_hash = NULL, payload_bytes = NULL, synced = 0, sources = '', tag = ?"
-        " WHERE id = ?",
+        " payload_hash = NULL, payload_bytes = NULL, synced = 0, sources = '', tag = ?,"
+        " sums = NULL WHERE id = ?",
         (FILE_GARBAGE, tag, id_),
     )
 
 
-def attach_file(
-    db: "apsw.Connection", id_: bytes, key: LogKey, seq: int, payload_hash: bytes, size: int
-) -> None:
-    """Makes a file the payload of an entry."""
-    _name_file(db, id_, FILE_ATTACHED, PayloadFile(id_, key, seq, size, payload_hash), size, "")
+def attach_file(db: "apsw.Connection", key: LogKey, seq: int, given: PayloadFile | Staged) -> None:
+    """Makes a file the payload of an entry. It keeps the sums that it has, if it brings none."""
+    size = given.payload_bytes
+    file = PayloadFile(given.id, key, seq, size, given.payload_hash)
+    sums = given.sums if isinstance(given, Staged) else None
+    _name_file(db, given.id, FILE_ATTACHED, file, size, "", sums)
+
+
+def load_sums(db: "apsw.Connection", id_: bytes) -> bytes | None:
+    """What the row of a file says of its blocks, if anything."""
+    sums: bytes | None = db.execute("SELECT sums FROM files WHERE id = ?", (id_,)).get
+    return sums
 
 
 def name_blank(db: "apsw.Connection", id_: bytes, wanted: PayloadFile, source: str) -> None:
@@ -210,15 +227,22 @@ def name_blank(db: "apsw.Connection", id_: bytes, wanted: PayloadFile, source: s
 
 
 def _name_file(
-    db: "apsw.Connection", id_: bytes, state: int, payload: PayloadFile, synced: int, sources: str
+    db: "apsw.Connection",
+    id_: bytes,
+    state: int,
+    payload: PayloadFile,
+    synced: int,
+    sources: str,
+    sums: bytes | None = None,
 ) -> None:
     name = (payload.key.author, pack_u64(payload.key.log_id), pack_u64(payload.seq))
     size = pack_u64(payload.payload_bytes)
     tag = file_tag(state, name, payload.payload_hash, size, synced, sources)
     db.execute(
         "UPDATE files SET state = ?, author = ?, log_id = ?, seq = ?, payload_hash = ?,"
-        " payload_bytes = ?, synced = ?, sources = ?, tag = ? WHERE id = ?",
-        (state, *name, payload.payload_hash, size, synced, sources, tag, id_),
+        " payload_bytes = ?, synced = ?, sources = ?, tag = ?, sums = coalesce(?, sums)"
+        " WHERE id = ?",
+        (state, *name, payload.payload_hash, size, synced, sources, tag, sums, id_),
     )
 
 
@@ -384,7 +408,7 @@ class PayloadFiles:
         tag = file_tag(FILE_STAGING, (None, None, None), None, None, 0, "")
         with self._database.write() as transaction:
             transaction.db.executemany(
-                "INSERT INTO files VALUES (?, ?, NULL, NULL, NULL, NULL, NULL, 0, '', ?)",
+                "INSERT INTO files(id, state, synced, sources, tag) VALUES (?, ?, 0, '', ?)",
                 [(id_, FILE_STAGING, tag) for id_ in ids],
             )
         # Between the two another process may have taken a row for that of a dead one.
@@ -421,9 +445,10 @@ class PayloadFiles:
         id_, handle = self.take_blank()
         try:
             with translated(self._database.where), Hashing() as hashing:
-                size = 0
+                size, sums = 0, Summing()
                 for piece in pieces:
                     hashing.update(piece)
+                    sums.update(piece)
                     write_all(handle, piece, size)
                     size += len(piece)
                 handle.sync()
@@ -431,7 +456,7 @@ class PayloadFiles:
             handle.close()
             self.tidy()
             raise
-        return Staged(size, hashing.digest_yamf(), None, id_, handle)
+        return Staged(size, hashing.digest_yamf(), None, id_, handle, sums.encode())
 
     def release(self, staged: Iterable[Staged]) -> None:
         """Lets go of staged payloads; the files that no entry took over go away."""

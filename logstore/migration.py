@@ -1,15 +1,16 @@
 """Bringing a store of an earlier format to this one, or reading it as it is.
 
 Format 2 counts the runs of held entries and the payloads that are missing in tables of their own,
-and has tables for what is wanted. Format 3 adds two sums to the row of each log. Whoever may write
-makes and fills what is lacking at opening, in one transaction. Whoever only reads changes nothing:
-it fills temporary tables of the same names, which hide those of the database, and again whenever
-another process has committed.
+and has tables for what is wanted. Format 3 adds two sums to the row of each log. Format 4 has room
+for sums in the row of a file, of which those that are there have none. Whoever may write makes and
+fills what is lacking at opening, in one transaction. Whoever only reads changes nothing: it fills
+temporary tables of the same names, which hide those of the database, and again whenever another
+process has committed.
 
-Columns that a table lacks cannot be added beside it. So a temporary view hides `logs`: the table
-itself, with each sum as a subquery of its own. Such a view of one table is always resolved into the
-query around it, so that indices are used as before, and a sum is looked up only where it is asked
-for, where a join would look it up for each row of the change feed.
+Columns that a table lacks cannot be added beside it. So temporary views hide `files` and `logs`:
+the table itself, with each sum of a log as a subquery of its own. Such a view of one table is
+always resolved into the query around it, so that indices are used as before, and a sum is looked up
+only where it is asked for, where a join would look it up for each row of the change feed.
 
 The sums need every entry once. They are read in the order in which they lie on disk, whichever logs
 they are of: by log, each entry of logs that came together is a page of its own.
@@ -23,6 +24,7 @@ from .missing import count_all_missing, payload_bytes_of
 from .rows import load_logs_after, pack_sum, unpack_u64
 from .runs import count_runs, insert_runs
 from .schema import (
+    COLUMN_SINCE_FORMAT_4,
     COLUMNS_SINCE_FORMAT_3,
     FORMAT,
     INDEX_SINCE_FORMAT_2,
@@ -36,7 +38,9 @@ if TYPE_CHECKING:
 _PAGE_ROWS: Final = 500
 _SUMS_MAX: Final = 10_000
 """So many logs are summed up in memory; with more, what there is of them is written first."""
+_VIEWS: Final = ("files", "logs")
 _STAND_INS: Final = ("runs", "missing", "subscriptions", "wants", "sums", "stand_in")
+_FILES: Final = "CREATE TEMP VIEW files AS SELECT *, NULL AS sums FROM main.files"
 _SUMS: Final = (
     """CREATE TEMP TABLE sums(
     id INTEGER PRIMARY KEY, encoded_bytes INTEGER NOT NULL, payload_bytes BLOB NOT NULL
@@ -55,9 +59,11 @@ def migrate(db: apsw.Connection) -> None:
     try:
         version = format_of(db)
         if version < FORMAT:
-            for column in COLUMNS_SINCE_FORMAT_3:
-                db.execute(f"ALTER TABLE logs ADD COLUMN {column}")
-            _add_sums(db, "main.logs")
+            db.execute(f"ALTER TABLE files ADD COLUMN {COLUMN_SINCE_FORMAT_4}")
+            if version < 3:
+                for column in COLUMNS_SINCE_FORMAT_3:
+                    db.execute(f"ALTER TABLE logs ADD COLUMN {column}")
+                _add_sums(db, "main.logs")
             if version < 2:
                 for statement in (*TABLES_SINCE_FORMAT_2, INDEX_SINCE_FORMAT_2):
                     db.execute(statement)
@@ -81,17 +87,20 @@ def stand_in(db: apsw.Connection) -> None:
     if there and data_version == db.execute("SELECT version FROM stand_in").get:
         return
     if there:
-        db.execute("DROP VIEW temp.logs")
+        for view in _VIEWS:
+            db.execute(f"DROP VIEW IF EXISTS temp.{view}")
         for table in _STAND_INS:
             db.execute(f"DROP TABLE IF EXISTS temp.{table}")
     version = format_of(db)
     if version == FORMAT:
         return
-    for statement in _SUMS:
-        db.execute(statement)
     db.execute("CREATE TEMP TABLE stand_in(version INTEGER NOT NULL)")
     db.execute("INSERT INTO stand_in VALUES (?)", (data_version,))
-    _add_sums(db, "temp.sums")
+    db.execute(_FILES)
+    if version < 3:
+        for statement in _SUMS:
+            db.execute(statement)
+        _add_sums(db, "temp.sums")
     if version < 2:
         for statement in TABLES_SINCE_FORMAT_2:
             db.execute(statement.replace("CREATE TABLE ", "CREATE TEMP TABLE "))

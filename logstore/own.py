@@ -125,7 +125,7 @@ class Drafts:
             state, column = PAYLOAD_INLINE, payload.inline
             if column is None:
                 state, column = PAYLOAD_FILE, payload.id
-                attach_file(db, column, key, seq, payload.payload_hash, payload.payload_bytes)
+                attach_file(db, key, seq, payload)
             number = ingest + index
             tag = entry_tag(number, row.id, now, state)
             self._rows.append(

@@ -106,7 +106,7 @@ def check_payload(
         if given.inline is not None:
             return Column(PAYLOAD_INLINE, given.inline)
     _check_file(db, key, seq, given)
-    attach_file(db, given.id, key, seq, payload_hash, size)
+    attach_file(db, key, seq, given)
     return Column(PAYLOAD_FILE, given.id)
 
 
@@ -195,5 +195,4 @@ def keep_wrong_size(
         store_wrong_size(transaction, row, seq, encoded, staged.inline, in_file=False)
         return
     if store_wrong_size(transaction, row, seq, encoded, staged.id, in_file=True):
-        size = staged.payload_bytes
-        attach_file(transaction.db, staged.id, row.key, seq, staged.payload_hash, size)
+        attach_file(transaction.db, row.key, seq, staged)

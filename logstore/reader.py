@@ -1,11 +1,17 @@
-"""Reading one payload, hashed while it is read as long as that goes from the start to the end."""
+"""Reading one payload, each block of its file checked before it leaves (blocks.py).
+
+A file without sums, which an earlier version wrote, is hashed while it is read, as long as that
+goes from the start to the end.
+"""
 
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from wire import LogKey, PayloadHasher
 
+from .blocks import BLOCK_BYTES, BlockSums
 from .errors import translated
+from .files import load_sums
 from .reading import locate_payload, payload_damaged
 from .usual import PAYLOAD_HASH
 
@@ -25,6 +31,7 @@ class PayloadReader:
         content: "bytes | PayloadHandle",
         payload_bytes: int,
         payload_hash: bytes,
+        sums: BlockSums | None = None,
     ) -> None:
         self.key: Final = key
         self.seq: Final = seq
@@ -34,12 +41,17 @@ class PayloadReader:
         self._payload_hash = payload_hash
         self._hasher = PayloadHasher()
         self._hashed = 0
+        self._sums = sums
+        self._last = b""
+        """A block that is right and of which only a part was asked for: the rest comes next."""
+        self._last_at = 0
 
     def read(self, offset: int, bytes_max: int) -> bytes:
         """Bytes from `offset` on, `bytes_max` at most, none at the end.
 
-        Raises StoreDamaged where the file is short, and, read in order from the start, in place of
-        the last bytes if the whole has not the hash that the entry names.
+        Raises StoreDamaged where the file is short, and in place of anything of a block that is not
+        what was stored. Of a file without sums that shows only if it is read in order from the
+        start, in place of the last bytes: when the whole has not the hash that the entry names.
         """
         count = min(bytes_max, self.payload_bytes - offset)
         if count <= 0:
@@ -48,16 +60,42 @@ class PayloadReader:
             return self._inline[offset : offset + count]
         if self._handle is None:
             raise ValueError("the reader is closed")
-        with translated(f"{self.key}/{self.seq}"):
-            data = self._handle.read(count, offset)
-        if not data:
-            raise payload_damaged(self.key, self.seq, "the payload's file is short")
+        if self._sums is not None:
+            return self._read_checked(self._handle, self._sums, offset, count)
+        data = self._read_some(self._handle, offset, count)
         if offset == self._hashed:
             self._hasher.update(data)
             self._hashed += len(data)
             whole = self._hashed == self.payload_bytes
             if whole and self._hasher.digest_yamf() != self._payload_hash:
                 raise payload_damaged(self.key, self.seq, "the payload is damaged")
+        return data
+
+    def _read_checked(
+        self, handle: "PayloadHandle", sums: BlockSums, offset: int, count: int
+    ) -> bytes:
+        """Whole blocks are read, once each where one reads on from where the last read ended."""
+        begin = offset // BLOCK_BYTES * BLOCK_BYTES
+        end = min(-(-(offset + count) // BLOCK_BYTES) * BLOCK_BYTES, self.payload_bytes)
+        had = self._last if self._last_at == begin else b""
+        start = at = begin + len(had)
+        parts = []
+        while at < end:
+            parts.append(self._read_some(handle, at, end - at))
+            at += len(parts[-1])
+        read = b"".join(parts)
+        if not sums.are_right(start // BLOCK_BYTES, read):
+            raise payload_damaged(self.key, self.seq, "the payload is damaged")
+        data = had + read
+        self._last_at = (end - 1) // BLOCK_BYTES * BLOCK_BYTES
+        self._last = data[self._last_at - begin :] if offset + count < end else b""
+        return data[offset - begin : offset - begin + count]
+
+    def _read_some(self, handle: "PayloadHandle", offset: int, count: int) -> bytes:
+        with translated(f"{self.key}/{self.seq}"):
+            data = handle.read(count, offset)
+        if not data:
+            raise payload_damaged(self.key, self.seq, "the payload's file is short")
         return data
 
     def close(self) -> None:
@@ -86,6 +124,7 @@ def open_payload(
     while True:
         with database.read() as db:
             entry, file_id = locate_payload(db, key, seq)
+            encoded = None if file_id is None else load_sums(db, file_id)
         payload_hash = entry.encoded[PAYLOAD_HASH]
         if entry.payload is not None:
             return PayloadReader(key, seq, entry.payload, entry.payload_bytes, payload_hash)
@@ -99,4 +138,5 @@ def open_payload(
                 # Dropped between the two; then looking again says so, or names another file.
                 gone = file_id
                 continue
-        return PayloadReader(key, seq, handle, entry.payload_bytes, payload_hash)
+        sums = BlockSums.load(encoded, entry.payload_bytes)
+        return PayloadReader(key, seq, handle, entry.payload_bytes, payload_hash, sums)

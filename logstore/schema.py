@@ -21,11 +21,14 @@ their payloads take. What is held of payloads is then `bytes` less `encoded_byte
 where entries come or go, and never with payloads. Sizes are what an author claims, up to 2^64 - 1
 each, so their sum is a blob of 16 bytes.
 
+Since format 4 the row of a file that is whole has sums of its blocks (blocks.py), which vouch for
+themselves.
+
 A `tag` is a CRC-32 over those columns of its row that nothing else vouches for (rows.py).
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +37,7 @@ import apsw
 from .errors import NotAStore, SQLiteTooOld, StoreDamaged, StoreTooNew
 
 APPLICATION_ID: Final = 0x42616D62
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Kept in `user_version`. A later one is refused; tests/logstore/fixtures keeps one of each.
 
 It is also the id of the one row of `counters`, without which nothing can be written: a process of
@@ -178,6 +181,9 @@ COLUMNS_SINCE_FORMAT_3: Final = (
 )
 """Of `logs`, last. ALTER TABLE adds them to a table that has rows, so they have defaults."""
 
+COLUMN_SINCE_FORMAT_4: Final = "sums BLOB"
+"""Of `files`, last."""
+
 BUSY_TIMEOUT_MS: Final = 20_000
 """How long opening, reading, writing and copying the log wait for other processes, each."""
 _BUSY_PAUSE_S: Final = 0.02
@@ -258,15 +264,25 @@ def statements_of(version: int) -> tuple[str, ...]:
     """What makes the tables of a format."""
     if version == 1:
         return (*TABLES, INDEX_OF_FORMAT_1)
-    since_2 = (*TABLES, *TABLES_SINCE_FORMAT_2, INDEX_SINCE_FORMAT_2)
-    return since_2 if version == 2 else tuple(map(_with_columns, since_2))
+    statements: tuple[str, ...] = (*TABLES, *TABLES_SINCE_FORMAT_2, INDEX_SINCE_FORMAT_2)
+    if version > 2:
+        statements = _with_columns(statements, "logs", COLUMNS_SINCE_FORMAT_3)
+    if version > 3:
+        statements = _with_columns(statements, "files", (COLUMN_SINCE_FORMAT_4,))
+    return statements
 
 
-def _with_columns(statement: str) -> str:
-    """Of the table `logs` what ALTER TABLE makes of it: `verify` compares schemas by their text."""
-    if not statement.startswith("CREATE TABLE logs("):
-        return statement
-    return statement[:-1] + "".join(f", {column}" for column in COLUMNS_SINCE_FORMAT_3) + ")"
+def _with_columns(statements: Iterable[str], table: str, columns: Iterable[str]) -> tuple[str, ...]:
+    """What ALTER TABLE makes of a table: `verify` compares schemas by their text."""
+    made = f"CREATE TABLE {table}("
+    added = "".join(f", {column}" for column in columns)
+    return tuple(_inserted(each, added) if each.startswith(made) else each for each in statements)
+
+
+def _inserted(statement: str, added: str) -> str:
+    """Behind the last column, which ends with the last parenthesis."""
+    columns, end = statement.rsplit(")", 1)
+    return f"{columns}{added}){end}"
 
 
 def format_of(db: apsw.Connection) -> int:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from wire import LogKey, PayloadHasher
 
+from .blocks import Summing
 from .errors import PayloadBusy, PayloadDropped, PayloadMismatch, StoreOverQuota, translated
 from .files import (
     ArrivingFile,
@@ -75,6 +76,7 @@ class PayloadSink:
         self._release = release
         self._judged = judged
         self._hasher = PayloadHasher()
+        self._sums = Summing()
         self._memory: bytearray | None = None
         self._handle: PayloadHandle | None = None
         self._file_id = b""
@@ -125,6 +127,7 @@ class PayloadSink:
         else:
             with self._failing():
                 write_all(self._file(), data, self._offset)
+            self._sums.update(data)
         self._hasher.update(data)
         self._offset += len(data)
         if self._memory is None and self._offset - self._synced >= SYNC_BYTES:
@@ -197,7 +200,14 @@ class PayloadSink:
         with self._failing():
             self._file().sync()
         wanted = self._wanted
-        return Staged(wanted.payload_bytes, wanted.payload_hash, None, self._file_id, self._handle)
+        return Staged(
+            wanted.payload_bytes,
+            wanted.payload_hash,
+            None,
+            self._file_id,
+            self._handle,
+            self._sums.encode(),
+        )
 
     def release(self) -> None:
         """Lets go of what was sealed, once it is its entry's."""
@@ -311,12 +321,13 @@ class PayloadSink:
         self._handle, self._file_id = claimed.handle, id_
         handle, synced = claimed.handle, claimed.synced
         with translated(self._where):
-            hasher = hash_prefix(handle, synced)
-            if hasher is None:
-                hasher, synced = PayloadHasher(), 0
+            prefix = hash_prefix(handle, synced)
+            if prefix is None:
+                prefix, synced = (PayloadHasher(), Summing()), 0
             if handle.size() != synced:
                 handle.truncate(synced)
-        self._hasher, self._offset, self._synced = hasher, synced, synced
+        self._hasher, self._sums = prefix
+        self._offset = self._synced = synced
         if synced:
             self._resumed = True
             self._earlier = tuple(claimed.sources.split("\n"))
@@ -361,6 +372,7 @@ class PayloadSink:
                     state,
                     synced=self._offset,
                     sources="\n".join(self.sources),
+                    sums=self._sums.encode() if state == FILE_WHOLE else None,
                 )
         if not is_kept:
             self.discard()

@@ -33,7 +33,7 @@ from .schema import (
     statements_of,
 )
 from .system import READ_BYTES_MAX
-from .verify_log import LogCheck, hash_of
+from .verify_log import Hashed, LogCheck, hash_of
 
 _PAGE_ROWS: Final = 200
 _ROWS_WHERE_TAGGED: Final = {
@@ -167,7 +167,7 @@ class Verifier:
         except StoreError as damage:
             return [Fault(str(row.key), damage.what, row.key), LogVerdict(row.info(), 0, 0, 1)]
 
-    def _hash_file(self, id_: bytes) -> tuple[int, bytes] | None:
+    def _hash_file(self, id_: bytes) -> Hashed | None:
         path = self._files.path_of(id_)
         with translated(path):
             try:

@@ -16,6 +16,8 @@ from wire import (
     yamf_hash,
 )
 
+from .blocks import Summing
+from .files import load_sums
 from .proofs import FORK, SIZE, SIZE_FILE
 from .records import Fault, LogVerdict
 from .rows import LogRow, entry_tag, pack_u64, row_tag, unpack_u64
@@ -36,10 +38,19 @@ class Readable(Protocol):
         """A read transaction, or a part of one."""
 
 
-FileHasher = Callable[[bytes], tuple[int, bytes] | None]
-"""Size and hash of a payload file; None if there is none."""
+FileHasher = Callable[[bytes], "Hashed | None"]
+"""What is in a payload file; None if there is none."""
 
 _Row = tuple[int, bytes, int, int, int, bytes, bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Hashed:
+    """A payload as it was found. `sums`: of its blocks, if it has a file."""
+
+    payload_bytes: int
+    hash: bytes
+    sums: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -181,17 +192,26 @@ class LogCheck:
         if payload is None or state not in (PAYLOAD_INLINE, PAYLOAD_FILE):
             yield self._fault("the payload's row is damaged", seq)
             return
-        if state == PAYLOAD_INLINE:
-            found: tuple[int, bytes] | None = (len(payload), yamf_hash(payload))
-        else:
-            found = self.hash_file(payload)
+        found = self._hashed(payload, in_file=state == PAYLOAD_FILE)
         if found is None:
             if self._names_still(seq, payload):
                 yield self._fault("the payload's file is missing", seq)
-        elif found[1] != entry.payload_hash:
+        elif found.hash != entry.payload_hash:
             yield self._fault("the payload is damaged", seq)
-        elif found[0] != entry.payload_bytes:
+        elif found.payload_bytes != entry.payload_bytes:
             yield self._fault("the payload has the wrong size", seq)
+        elif found.sums is not None and not self._has_sums(payload, found.sums):
+            yield self._fault("the payload is right, and the sums of its blocks are not", seq)
+
+    def _hashed(self, payload: bytes, *, in_file: bool) -> Hashed | None:
+        """A payload, or the file with this id."""
+        return self.hash_file(payload) if in_file else Hashed(len(payload), yamf_hash(payload))
+
+    def _has_sums(self, file_id: bytes, sums: bytes) -> bool:
+        """Whether the row of a file has these, or none."""
+        with self.now.read() as db:
+            found = load_sums(db, file_id)
+        return found is None or found == sums
 
     def _names_still(self, seq: int, file_id: bytes) -> bool:
         # A file goes only after its entry has let go of it, so what names it now named it then.
@@ -257,14 +277,11 @@ class LogCheck:
         if seq != self.row.invalid_seq or not self._is_entry(encoded, seq):
             return False
         entry = decode_entry(encoded)
-        if kind == SIZE:
-            found: tuple[int, bytes] | None = (len(payload), yamf_hash(payload))
-        else:
-            found = self.hash_file(payload)
+        found = self._hashed(payload, in_file=kind == SIZE_FILE)
         return (
             found is not None
-            and found[1] == entry.payload_hash
-            and found[0] != entry.payload_bytes
+            and found.hash == entry.payload_hash
+            and found.payload_bytes != entry.payload_bytes
             and signature_is_valid(encoded)
         )
 
@@ -280,11 +297,12 @@ class LogCheck:
             yield self._fault("the log's row is damaged")
 
 
-def hash_of(read: Callable[[int, int], bytes], piece_bytes: int) -> tuple[int, bytes]:
-    """Size and yamf hash of what `read(bytes_max, offset)` gives."""
-    hasher = PayloadHasher()
+def hash_of(read: Callable[[int, int], bytes], piece_bytes: int) -> Hashed:
+    """What `read(bytes_max, offset)` gives from the start to the end."""
+    hasher, sums = PayloadHasher(), Summing()
     size = 0
     while data := read(piece_bytes, size):
         hasher.update(data)
+        sums.update(data)
         size += len(data)
-    return size, hasher.digest_yamf()
+    return Hashed(size, hasher.digest_yamf(), sums.encode())

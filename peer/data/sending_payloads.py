@@ -9,7 +9,7 @@ same payload unverified a second time.
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
@@ -34,6 +34,7 @@ from wire import (
 from .packing import Packer, Packets, packets
 
 _UNAVAILABLE = encode_skip_unavailable()
+_BLOCK_BYTES: Final = 1 << 16
 
 
 class Skips(Protocol):
@@ -201,9 +202,14 @@ class PayloadSender:
         )
 
     def _read_bytes_max(self) -> int:
-        """How much of a payload is read at once: more of few payloads than of many."""
+        """How much of a payload is read at once: more of few payloads than of many.
+
+        Whole blocks, as stores check what they read block by block, and the rest of one that is
+        asked for in part is read for nothing, or copied.
+        """
         config = self._config
-        return max(config.read_payloads_bytes_max // (self._inside() + 1), config.read_bytes_min)
+        share = config.read_payloads_bytes_max // (self._inside() + 1)
+        return max(share - share % _BLOCK_BYTES, config.read_bytes_min)
 
     # What the host answers
 

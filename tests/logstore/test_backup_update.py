@@ -303,7 +303,7 @@ def test_a_backup_of_an_earlier_format_is_brought_to_this_one(tmp_path: Path) ->
     (tmp_path / "store/author.key").chmod(0o600)
     with Store.open(tmp_path / "store", readonly=True) as old:
         old.backup(tmp_path / "backup")
-        with pytest.raises(StoreError, match="a format before 3"):
+        with pytest.raises(StoreError, match="a format before 4"):
             old.backup(tmp_path / "backup")
     with Store.open(tmp_path / "store") as store:
         assert store.backup(tmp_path / "backup").entries == 0

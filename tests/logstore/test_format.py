@@ -13,7 +13,7 @@ from wire import LogKey, signature_is_valid, yamf_hash
 FIXTURES = Path(__file__).parent / "fixtures"
 
 
-@pytest.fixture(params=["format-1", "format-2", "format-3"])
+@pytest.fixture(params=["format-1", "format-2", "format-3", "format-4"])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A copy of a store of each format."""
     path = tmp_path.joinpath(request.param, "store")

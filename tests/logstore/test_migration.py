@@ -18,6 +18,7 @@ from logstore import (
     Subscription,
 )
 from logstore.database import Database
+from logstore.files import load_sums
 from logstore.rows import load_log, load_logs_after
 from logstore.schema import INDEX_OF_FORMAT_1
 from tests.logstore.authors import AuthorLog, signing_key
@@ -42,8 +43,10 @@ def fill(store: Store) -> None:
 
 def make_older(db: apsw.Connection, version: int) -> None:
     """The database as a version that knew this format would have left it."""
-    for column in ("payload_bytes", "encoded_bytes"):
-        db.execute(f"ALTER TABLE logs DROP COLUMN {column}")
+    db.execute("ALTER TABLE files DROP COLUMN sums")
+    if version < 3:
+        for column in ("payload_bytes", "encoded_bytes"):
+            db.execute(f"ALTER TABLE logs DROP COLUMN {column}")
     if version == 1:
         for table in ("runs", "missing", "subscriptions", "wants"):
             db.execute(f"DROP TABLE {table}")
@@ -61,7 +64,7 @@ def make_old(path: Path, version: int = 1) -> Path:
     return path
 
 
-@pytest.fixture(params=[1, 2])
+@pytest.fixture(params=[1, 2, 3])
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A store of each earlier format."""
     return make_old(tmp_path / "store", request.param)
@@ -109,7 +112,7 @@ def test_opening_brings_a_store_to_the_new_format(old: Path) -> None:
     for _ in range(2):
         with Store.open(path) as store:
             check(store)
-            assert format_of(path) == 3
+            assert format_of(path) == 4
     with Store.open(path) as store:
         put(store, [5, 16])
         assert store.runs(LOG.key, limit=9) == [(1, 5), (13, 16), (40, 40)]
@@ -127,19 +130,22 @@ def test_reading_an_earlier_store_changes_nothing(old: Path) -> None:
 
 
 def test_a_reader_looks_logs_up_by_their_indices_as_before(old: Path) -> None:
-    """Of a view that is not resolved into the query, each look-up would read all logs."""
+    """Of a view that is not resolved into the query, each look-up would read all rows."""
+    logs = "l" if format_of(old) < 3 else "logs"
     with Store.open(old, readonly=True) as store, store._database.read() as db:
         asked: list[str] = []
         db.trace_v2(apsw.SQLITE_TRACE_STMT, lambda event: asked.append(event["sql"]))
         load_log(db, LOG.key)
         load_logs_after(db, None, None, 10)
+        load_sums(db, b"id")
         db.trace_v2(0)
         asked.append(FEED)
-        assert len(asked) == 3
+        assert len(asked) == 4
         for query in asked:
             bindings = (b"",) * query.count("?")
             plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {query}", bindings)]
-            assert any(step.startswith("SEARCH l USING") for step in plan), plan
+            found = "main.files" if "FROM files" in query else logs
+            assert any(f"SEARCH {found} USING" in step for step in plan), plan
             assert not any("SCAN" in step or "TEMP B-TREE" in step for step in plan), plan
 
 
@@ -191,9 +197,9 @@ def test_a_process_of_another_version_writes_nothing(old: Path) -> None:
     with Store.open(path) as store:
         db = apsw.Connection(str(path / "store.sqlite3"))
         assert db.execute("SELECT 1 FROM counters WHERE id = ?", (before,)).get is None
-        db.execute("PRAGMA user_version = 4")
+        db.execute("PRAGMA user_version = 5")
         db.close()
-        with pytest.raises(StoreTooNew, match="format 4"):
+        with pytest.raises(StoreTooNew, match="format 5"):
             store.append([b"x"])
 
 
@@ -259,7 +265,7 @@ def test_what_authors_claim_may_be_more_than_any_integer(tmp_path: Path) -> None
             assert all(isinstance(found, LogVerdict) for found in store.verify())
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_the_power_may_go_at_each_step_of_it(tmp_path: Path, version: int) -> None:
     """The store has the one format or the other, whole."""
     outcomes = set()
@@ -296,4 +302,4 @@ def test_the_power_may_go_at_each_step_of_it(tmp_path: Path, version: int) -> No
         if finished:
             break
     assert finished
-    assert outcomes == {version, 3}
+    assert outcomes == {version, 4}

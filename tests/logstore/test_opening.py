@@ -104,8 +104,8 @@ def test_what_is_no_store_is_said_to_be_none(tmp_path: Path, readonly: bool) -> 
 
 def test_a_later_format_is_refused(store: Store) -> None:
     path = closed(store)
-    pragma(path, "PRAGMA user_version = 4")
-    with pytest.raises(StoreTooNew, match="format 4"):
+    pragma(path, "PRAGMA user_version = 5")
+    with pytest.raises(StoreTooNew, match="format 5"):
         Store.open(path)
     pragma(path, "PRAGMA user_version = 0")
     with pytest.raises(StoreDamaged, match="never existed"):

@@ -37,7 +37,10 @@ def failing(times: int, then: Callable[..., object]) -> Callable[..., object]:
 async def test_a_sync_of_what_is_damaged_does_not_say_that_all_is_well(
     tmp_path: Path, autojump_clock: trio.testing.MockClock, who: str
 ) -> None:
-    """Whichever side it is that syncs; the other one, a node, says what it could not read."""
+    """Whichever side it is that syncs; the other one, a node, says what it could not read.
+
+    Nothing of the damaged block leaves, nor when the payload is gone on with from its middle.
+    """
     reasons: list[str] = []
 
     def observe(event: Mapping[str, object]) -> None:
@@ -60,7 +63,10 @@ async def test_a_sync_of_what_is_damaged_does_not_say_that_all_is_well(
             with pytest.raises(SyncError) as caught:
                 await syncing.sync(there)
             nursery.cancel_scope.cancel()
-    what = "the payload is damaged" if who == "giver" else "the bytes received are not the payload"
+        [part] = [each for each in taker._files.root.rglob("*") if each.is_file()]
+        assert set(part.read_bytes()) == {ord("z")}
+        assert part.stat().st_size >= 1 << 20
+    what = "the payload is damaged" if who == "giver" else "the other side broke off what it sent"
     assert what in str(caught.value)
     assert "the payload is damaged" in reasons[0]
 
