@@ -62,20 +62,56 @@ def _find_statx() -> "ctypes._NamedFuncPointer | None":
     return found
 
 
+def _find_sync_file_range() -> "ctypes._NamedFuncPointer | None":
+    """Linux's way to have the disk begin with what was written; Python has none."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        found = ctypes.CDLL(None, use_errno=True).sync_file_range
+    except (OSError, AttributeError):
+        return None
+    found.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    return found
+
+
 _statx: Final = _find_statx()
+_sync_file_range: Final = _find_sync_file_range()
+_SYNC_FILE_RANGE_WRITE: Final = 2
+_BEGIN_BYTES: Final = 2 << 20
+"""So much is given to the disk at a time. A payload of less than that has one sync, during which
+others are written: with a step of 256 KiB those of 1 MiB came at 0.95 of the rate."""
 
 
 class PayloadHandle:
-    """An open payload file. Raises OSError and nothing else."""
+    """An open payload file. Raises OSError and nothing else.
 
-    __slots__ = ("_fd",)
+    What is written in order is given to the disk as it comes, so that there is little left to wait
+    for when it is synced: an operating system by itself begins only after seconds, and a sync of
+    8 MiB took as long as hashing 5 of them, while nothing else could be done for that payload. That
+    makes nothing durable, and it asks for no outcome: what fails meanwhile is told by `sync`, which
+    it would not be if this had been told before.
+    """
+
+    __slots__ = ("_begun", "_fd", "_written")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._begun = 0
+        """Up to where the disk was told to begin."""
+        self._written = 0
+        """Where the last write ended."""
 
     def write(self, data: bytes | memoryview, offset: int) -> int:
         """Writes some of `data` at `offset`; returns how many bytes, which may be fewer."""
-        return os.pwrite(self._fd, data, offset)
+        count = os.pwrite(self._fd, data, offset)
+        if offset != self._written:
+            self._begun = offset
+        self._written = offset + count
+        if self._written - self._begun >= _BEGIN_BYTES and _sync_file_range is not None:
+            length = self._written - self._begun
+            _sync_file_range(self._fd, self._begun, length, _SYNC_FILE_RANGE_WRITE)
+            self._begun = self._written
+        return count
 
     def read(self, bytes_max: int, offset: int) -> bytes:
         """Up to `bytes_max` bytes from `offset`, none at the end."""
