@@ -11,7 +11,7 @@ import trio
 from outcome import Value
 from trio.testing import wait_all_tasks_blocked
 
-from peer.node.host.lane import JOBS_MAX, Came, Job, Lane, Settle
+from peer.node.host.lane import JOBS_MAX, Came, Gathering, Job, Lane, Settle
 
 from .support import PATIENCE_S
 
@@ -83,6 +83,41 @@ async def test_what_has_begun_at_once_waits_for_no_other_task() -> None:
         await lane.wait_idle()
     assert done == [1, 2, 3]
     assert hops.sizes == [2, 1]
+
+
+class Steps(trio.abc.Instrument):
+    """Counts the steps of the task that runs a lane."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += task.name == "peer.node.host.lane.Lane.run"
+
+
+async def test_who_puts_and_begins_wakes_no_task() -> None:
+    hops, done, steps = Hops(), list[int](), Steps()
+    gathering = Gathering()
+    async with running(Lane(start=hops, gathering=gathering)) as lane:
+        await wait_all_tasks_blocked()
+        trio.lowlevel.add_instrument(steps)
+        gathering.is_on = True
+        for number in (1, 2):
+            lane.put(job(done, number))
+        await wait_all_tasks_blocked()
+        assert hops.sizes == []
+        gathering.is_on = False
+        lane.begin()
+        await lane.wait_idle()
+        lane.put_now(job(done, 3))
+        assert hops.sizes == [2, 1]
+        await lane.wait_idle()
+        assert steps.count == 0
+        lane.put(job(done, 4))
+        await lane.wait_idle()
+        trio.lowlevel.remove_instrument(steps)
+    assert done == [1, 2, 3, 4]
+    assert steps.count == 1
 
 
 async def test_outcomes_are_settled_in_the_context_of_who_runs_the_lane() -> None:

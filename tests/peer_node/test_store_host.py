@@ -34,6 +34,7 @@ from peer import (
     ReadPayload,
     Refusal,
     StorageFailed,
+    WritePayload,
 )
 from peer.node.host.changes import News
 from peer.node.interests import Wanted
@@ -82,6 +83,19 @@ async def test_entries_are_stored_and_answered_before_everybody_hears_of_them() 
         info = store.log(author.log)
         assert info is not None
         assert (info.payloads, info.newest_from) == (3, "one")
+
+
+async def test_what_was_put_before_a_command_that_fails_is_done() -> None:
+    author = Author()
+    with Store.memory() as store:
+        async with running_host(store) as host:
+            client = Client(host)
+            await stored(client, author, 1)
+            with pytest.raises(KeyError):
+                client.submit(LookUp(7, author.log), WritePayload(99, b"no such sink"))
+            assert (await client.wait_for(LookedUp)).view.height == 1
+            client.submit(LookUp(8, author.log))
+            await client.wait_for(LookedUp, 2)
 
 
 async def test_a_wrong_signature_is_refused_and_what_came_before_it_is_kept() -> None:

@@ -29,7 +29,7 @@ from peer.node.fairness import Account
 from wire import LogKey
 
 from .arrivals import Arrivals
-from .lane import Job, Lane, Settle, Start
+from .lane import Gathering, Job, Lane, Settle, Start
 from .port import Port, Replies
 from .sinks import Outcome, Sink, complete
 
@@ -70,10 +70,11 @@ class PayloadHost:
         over_quota: Callable[[OverQuota], None],
         *,
         start: Start,
+        gathering: Gathering,
     ) -> None:
         """`over_quota` is told of each payload that there is no room for."""
         self._over_quota = over_quota
-        self.lanes = [Lane(start=start) for _ in range(LANES)]
+        self.lanes = [Lane(start=start, gathering=gathering) for _ in range(LANES)]
         self._arrivals = arrivals
         self._store = store
         self._write = write

@@ -26,7 +26,7 @@ from peer import (
 from peer.node.fairness import Account
 
 from .arrivals import Arrivals, Reading
-from .lane import JOBS_MAX, Job, Lane, Settle, Start
+from .lane import JOBS_MAX, Gathering, Job, Lane, Settle, Start
 from .port import Port, Replies
 from .reading import Fresh, from_fresh, look_up, read_entries, read_payload
 
@@ -44,10 +44,12 @@ Read = LookUp | ReadEntries | ReadPayload | StopReading
 class ReadHost:
     """Carries out the commands that read."""
 
-    def __init__(self, store: Store, arrivals: Arrivals, *, start: Start) -> None:
+    def __init__(
+        self, store: Store, arrivals: Arrivals, *, start: Start, gathering: Gathering
+    ) -> None:
         # A look-up takes 50 microseconds, half of what a hop costs: with four in one, fifty peers
         # that are offered ten thousand logs wait for hops. Reads may take milliseconds each.
-        lanes = partial(Lane, start=start, settled=self.deliver)
+        lanes = partial(Lane, start=start, settled=self.deliver, gathering=gathering)
         # All look-ups of a hop are of one moment, and none of them is older than the hop: a
         # transaction for each took half of the time of answering a proposal.
         look_ups = lanes(contested_max=JOBS_MAX, around=store.snapshot)

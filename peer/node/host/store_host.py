@@ -40,7 +40,7 @@ from .faults import Faults
 from .groups import Group, replies
 from .hop import in_thread
 from .ingestion import Ingestion
-from .lane import Job, Lane, Settle, Start
+from .lane import Gathering, Job, Lane, Settle, Start
 from .payload_host import PayloadHost
 from .port import Deliver, Fail, Port, Replies
 from .read_host import ReadHost
@@ -110,13 +110,19 @@ class StoreHost:
         """What all watchers have been told of, as an ingest number; in the event loop."""
         self._fresh: Fresh | None = None
         self._evidence = _EvidenceLeft()
-        self._writer = Lane(start=start)
+        gathering = Gathering()
+        self._writer = Lane(start=start, gathering=gathering)
         self._ingestion = Ingestion(verifier, self._commit)
         self.arrivals = Arrivals(self._read_behind, self._arrival_changed)
         self._payloads = PayloadHost(
-            store, self._write_soon, self.arrivals, self._tell_over_quota, start=start
+            store,
+            self._write_soon,
+            self.arrivals,
+            self._tell_over_quota,
+            start=start,
+            gathering=gathering,
         )
-        self._reads = ReadHost(store, self.arrivals, start=start)
+        self._reads = ReadHost(store, self.arrivals, start=start, gathering=gathering)
         self._copier = Lane(start=start)
         """Copies the store's write-ahead log: nobody waits for it."""
 
@@ -166,21 +172,25 @@ class StoreHost:
         now: called back, a live entry came two passes of the event loop later.
         """
         answers: list[Event] = []
-        for command in commands:
-            match command:
-                case Ingest(items=items):
-                    self._ingestion.submit(port, items)
-                case LookUp() | ReadEntries() | ReadPayload() | StopReading():
-                    if (answer := self._reads.submit(port, command, payer)) is not None:
-                        answers.append(answer)
-                case CheckEvidence():
-                    work = partial(self._check_evidence, command, port.source)
-                    self._write_soon(work, port.account)
-                case _:
-                    self._payloads.submit(port, command)
-        for lane in self._lanes:
-            if lane.is_due:
-                lane.begin()
+        self._writer.gathering.is_on = True
+        try:
+            for command in commands:
+                match command:
+                    case Ingest(items=items):
+                        self._ingestion.submit(port, items)
+                    case LookUp() | ReadEntries() | ReadPayload() | StopReading():
+                        if (answer := self._reads.submit(port, command, payer)) is not None:
+                            answers.append(answer)
+                    case CheckEvidence():
+                        work = partial(self._check_evidence, command, port.source)
+                        self._write_soon(work, port.account)
+                    case _:
+                        self._payloads.submit(port, command)
+        finally:
+            self._writer.gathering.is_on = False
+            for lane in self._lanes:
+                if lane.is_due:
+                    lane.begin()
         return answers
 
     def when_payloads_kept(self, then: Callable[[], None]) -> None:
@@ -285,8 +295,7 @@ class StoreHost:
 
             return heed
 
-        self._writer.put(Job(do, _raise))
-        self._writer.begin()
+        self._writer.put_now(Job(do, _raise))
 
     def _write_soon(self, work: Work, account: Account | None = None) -> None:
         def do() -> Settle:
