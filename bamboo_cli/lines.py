@@ -6,9 +6,13 @@ sends a line a minute, need not wait for more.
 """
 
 import select
+import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Final, Protocol, cast
+
+from .errors import WrongUsage
+from .settings import PROGRAM
 
 CHUNK_BYTES: Final = 1 << 18
 IN_MEMORY_BYTES_MAX: Final = 1 << 20
@@ -27,6 +31,20 @@ def chunks(stream: Readable) -> Iterator[bytes]:
     """The bytes of a stream as they come."""
     while chunk := stream.read1(CHUNK_BYTES):
         yield chunk
+
+
+def check_is_stdin(command: str, files: Sequence[str], words: Sequence[str] = ()) -> None:
+    """Raises WrongUsage, which says what to type, if lines are to come from files.
+
+    `command`: as it was named; `words`: what stands between it and `--lines`.
+    """
+    if list(files) == ["-"]:
+        return
+    typed = shlex.join([PROGRAM, *command.split(), *words, "--lines"])
+    raise WrongUsage(
+        f"{command} --lines reads standard input and takes no FILE:"
+        f" `{shlex.join(['cat', *files])} | {typed}`"
+    )
 
 
 def is_more_there(stream: BinaryIO) -> bool:

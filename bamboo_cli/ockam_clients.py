@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from peer import json_number
 
 from .errors import DONE, Problem, WrongUsage
-from .lines import LineBytes, line_batches
+from .lines import LineBytes, check_is_stdin, line_batches
 from .online import run_trio, while_read
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def run_position(args: "Namespace", terminal: "Terminal") -> int:
 
 def run_push(args: "Namespace", terminal: "Terminal") -> int:
     files: list[str] = args.words[2:] or ["-"]
-    if args.lines and files != ["-"]:
-        raise WrongUsage("ockam push --lines reads standard input and takes no FILE")
+    if args.lines:
+        check_is_stdin("ockam push", files, args.words[:2])
     if files.count("-") > 1:
         raise WrongUsage("ockam push: standard input (-) can be one message only")
     hub = _hub(args)

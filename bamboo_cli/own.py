@@ -12,7 +12,7 @@ from peer import json_number, log_fields
 from .asking import Asker
 from .errors import DONE, Problem, WrongUsage
 from .keys import IMPORTED
-from .lines import LineBytes, Readable, line_batches
+from .lines import LineBytes, Readable, check_is_stdin, line_batches
 from .opening import KEY_FILE, check_is_free, opened_store
 from .registry import Definition
 from .settings import PROGRAM, Parser, store_path
@@ -65,8 +65,8 @@ def _append_arguments(parser: Parser) -> None:
 
 def _append(args: "Namespace", terminal: "Terminal") -> int:
     files: list[str] = args.files or ["-"]
-    if args.lines and files != ["-"]:
-        raise WrongUsage("append --lines reads standard input and takes no FILE")
+    if args.lines:
+        check_is_stdin("append", files)
     if files.count("-") > 1:
         raise WrongUsage("append: standard input (-) can be one entry only")
     if args.ask_first and args.offline:

@@ -149,8 +149,10 @@ def test_no_line_is_no_entry(own: CommandLine) -> None:
 
 
 def test_lines_and_files_exclude_each_other(own: CommandLine) -> None:
-    result = own("append", "--lines", own.file("f", b"x"))
+    first, second = own.file("f", b"x"), own.file("of mine", b"y")
+    result = own("append", "--lines", first, second)
     assert (result.status, result.out) == (2, b"")
+    assert f"`cat {first} '{second}' | bamboo-peer append --lines`" in result.err
 
 
 def test_many_lines_become_durable_in_batches(
