@@ -19,7 +19,7 @@ import apsw
 
 from .database import DATABASE, close_now
 from .errors import StoreExists, StoreLocked, translated
-from .files import PAYLOADS, PayloadFiles, file_tag, write_all
+from .files import ADD_UNNAMED, PAYLOADS, PayloadFiles, unnamed_tag, write_all
 from .identity import BACKUP, RESTORED
 from .keyfile import KEY_FILE, other_keys, read_key_file, replace_key_file
 from .meta import load_meta
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from .system import System
 
-GARBAGE_TAG: Final = file_tag(FILE_GARBAGE, (None, None, None), None, None, 0, "")
 _UNFINISHED: Final = ".unfinished"
 
 
@@ -218,10 +217,9 @@ class Copy:
         if not ids:
             return
         with self.transaction():
+            tag = unnamed_tag(FILE_GARBAGE)
             self.write(
-                "INSERT INTO files(id, state, synced, sources, tag) VALUES (?, ?, 0, '', ?)"
-                " ON CONFLICT DO NOTHING",
-                [(id_, FILE_GARBAGE, GARBAGE_TAG) for id_ in ids],
+                f"{ADD_UNNAMED} ON CONFLICT DO NOTHING", [(id_, FILE_GARBAGE, tag) for id_ in ids]
             )
 
     def bring(self, ids: Collection[bytes], files: PayloadFiles, reading: "System") -> None:

@@ -60,9 +60,9 @@ import apsw
 
 from wire import LogKey
 
-from .backup_copy import GARBAGE_TAG, Copy
+from .backup_copy import Copy
 from .errors import StoreDamaged, StoreError, StoreExists, translated
-from .files import PayloadFiles
+from .files import LET_GO, PayloadFiles
 from .identity import LINEAGE, RESTORED
 from .meta import load_meta
 from .opening import AUTHOR, STORE_ID
@@ -301,7 +301,7 @@ class _Update:
                 self._write_table(_Table(self._read, name))
         # Somebody may have begun to fetch payloads into it.
         others = "SELECT id FROM files WHERE state NOT IN (?, ?)"
-        copy.write(_LET_GO, list(copy.rows(others, (FILE_ATTACHED, FILE_GARBAGE))))
+        copy.write(LET_GO, list(copy.rows(others, (FILE_ATTACHED, FILE_GARBAGE))))
         return arrived
 
     def _write_table(self, table: "_Table") -> None:
@@ -353,7 +353,7 @@ class _Table:
         )
         those = " AND ".join(f"{each} = ?" for each in self.key)
         remove = f"DELETE FROM {name} WHERE {those}"  # noqa: S608
-        self.remove: Final = _LET_GO if name == "files" else remove
+        self.remove: Final = LET_GO if name == "files" else remove
 
     def pages(self, read: "Read") -> Iterator[Row]:
         """All rows in order; none is being read while what was given is written to."""
@@ -375,13 +375,6 @@ _REMAINS: Final = (
     " SELECT id FROM ids WHERE id IS NOT NULL AND id NOT IN (SELECT id FROM logs)"
 )
 """The numbers that entries have and no log, each looked for in the index behind the one before."""
-_LET_GO: Final = (
-    "UPDATE files SET state = 4, author = NULL, log_id = NULL, seq = NULL,"  # noqa: S608 (constant)
-    " payload_hash = NULL,"
-    f" payload_bytes = NULL, synced = 0, sources = '', tag = {GARBAGE_TAG}, sums = NULL"
-    " WHERE id = ?"
-)
-"""Makes a file garbage (FILE_GARBAGE)."""
 
 
 def _side_by_side(

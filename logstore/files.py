@@ -139,18 +139,26 @@ def write_all(handle: PayloadHandle, data: bytes | memoryview, offset: int) -> N
         view = view[count:]
 
 
-def hash_prefix(handle: PayloadHandle, length: int) -> tuple[PayloadHasher, Summing] | None:
-    """Both after the first `length` bytes; None if the file is shorter."""
-    hasher, sums = PayloadHasher(), Summing()
-    offset = 0
-    while offset < length:
-        data = handle.read(min(READ_BYTES_MAX, length - offset), offset)
+class ReadThrough(NamedTuple):
+    """What a file holds from its start on."""
+
+    size: int
+    hasher: PayloadHasher
+    sums: Summing
+
+
+def read_through(handle: PayloadHandle, bytes_max: int | None = None) -> ReadThrough:
+    """Reads a file to its end, or `bytes_max` bytes of it at most."""
+    hasher, sums, size = PayloadHasher(), Summing(), 0
+    while bytes_max is None or size < bytes_max:
+        count = READ_BYTES_MAX if bytes_max is None else min(READ_BYTES_MAX, bytes_max - size)
+        data = handle.read(count, size)
         if not data:
-            return None
+            break
         hasher.update(data)
         sums.update(data)
-        offset += len(data)
-    return hasher, sums
+        size += len(data)
+    return ReadThrough(size, hasher, sums)
 
 
 def file_tag(
@@ -196,15 +204,24 @@ def set_file_state(
     return True
 
 
+def unnamed_tag(state: int) -> int:
+    """The tag of a row that says nothing but its file's state."""
+    return file_tag(state, (None, None, None), None, None, 0, "")
+
+
+ADD_UNNAMED: Final = "INSERT INTO files(id, state, synced, sources, tag) VALUES (?, ?, 0, '', ?)"
+"""Of an id, a state, and the tag of an unnamed row in it."""
+LET_GO: Final = (
+    f"UPDATE files SET state = {FILE_GARBAGE}, author = NULL, log_id = NULL, seq = NULL,"  # noqa: S608 (constants)
+    " payload_hash = NULL, payload_bytes = NULL, synced = 0, sources = '',"
+    f" tag = {unnamed_tag(FILE_GARBAGE)}, sums = NULL WHERE id = ?"
+)
+"""Makes a file, whatever it is, garbage."""
+
+
 def detach_file(db: "apsw.Connection", id_: bytes) -> None:
     """Makes an entry's file garbage, to be removed by `PayloadFiles.collect` after the commit."""
-    tag = file_tag(FILE_GARBAGE, (None, None, None), None, None, 0, "")
-    db.execute(
-        "UPDATE files SET state = ?, author = NULL, log_id = NULL, seq = NULL,"
-        " payload_hash = NULL, payload_bytes = NULL, synced = 0, sources = '', tag = ?,"
-        " sums = NULL WHERE id = ?",
-        (FILE_GARBAGE, tag, id_),
-    )
+    db.execute(LET_GO, (id_,))
 
 
 def attach_file(db: "apsw.Connection", key: LogKey, seq: int, given: PayloadFile | Staged) -> None:
@@ -405,12 +422,9 @@ class PayloadFiles:
     def _make_blank(self, count: int) -> None:
         folder = self._system.random_bytes(1)
         ids = [folder + self._system.random_bytes(_ID_BYTES - 1) for _ in range(count)]
-        tag = file_tag(FILE_STAGING, (None, None, None), None, None, 0, "")
+        tag = unnamed_tag(FILE_STAGING)
         with self._database.write() as transaction:
-            transaction.db.executemany(
-                "INSERT INTO files(id, state, synced, sources, tag) VALUES (?, ?, 0, '', ?)",
-                [(id_, FILE_STAGING, tag) for id_ in ids],
-            )
+            transaction.db.executemany(ADD_UNNAMED, [(id_, FILE_STAGING, tag) for id_ in ids])
         # Between the two another process may have taken a row for that of a dead one.
         for id_, claimed in zip(ids, self._claim(ids, (FILE_STAGING,)), strict=True):
             if claimed is not None:

@@ -11,7 +11,6 @@ from wire import LogKey, PayloadHasher
 
 from .blocks import BLOCK_BYTES, BlockSums
 from .errors import translated
-from .files import load_sums
 from .reading import locate_payload, payload_damaged
 from .usual import PAYLOAD_HASH
 
@@ -123,12 +122,12 @@ def open_payload(
     gone = None
     while True:
         with database.read() as db:
-            entry, file_id = locate_payload(db, key, seq)
-            encoded = None if file_id is None else load_sums(db, file_id)
+            entry, file = locate_payload(db, key, seq)
         payload_hash = entry.encoded[PAYLOAD_HASH]
         if entry.payload is not None:
             return PayloadReader(key, seq, entry.payload, entry.payload_bytes, payload_hash)
-        assert file_id is not None
+        assert file is not None
+        file_id, encoded = file
         with translated(f"{key}/{seq}"):
             try:
                 handle = system.open_file(files.path_of(file_id), write=False)

@@ -231,8 +231,8 @@ def next_payload(db: "apsw.Connection", key: LogKey, start: int) -> int | None:
 
 def locate_payload(
     db: "apsw.Connection", key: LogKey, seq: int
-) -> tuple[StoredEntry, bytes | None]:
-    """An entry whose payload is present, and the id of its file unless it is inline.
+) -> tuple[StoredEntry, tuple[bytes, bytes | None] | None]:
+    """An entry whose payload is present, and unless it is inline the id and the sums of its file.
 
     Raises PayloadUnavailable.
     """
@@ -246,8 +246,11 @@ def locate_payload(
         )
     if entry.payload is not None:
         return entry, None
-    id_: bytes = db.execute("SELECT payload FROM entries WHERE ingest = ?", (entry.ingest,)).get
-    return entry, id_
+    file: tuple[bytes, bytes | None] = db.execute(
+        "SELECT payload, (SELECT sums FROM files WHERE id = payload) FROM entries WHERE ingest = ?",
+        (entry.ingest,),
+    ).get
+    return entry, file
 
 
 def load_begun(db: "apsw.Connection") -> dict[LogKey, list[int]]:

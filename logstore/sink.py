@@ -25,8 +25,8 @@ from .files import (
     ArrivingFile,
     PayloadFiles,
     Staged,
-    hash_prefix,
     name_blank,
+    read_through,
     set_file_state,
     write_all,
 )
@@ -321,12 +321,14 @@ class PayloadSink:
         self._handle, self._file_id = claimed.handle, id_
         handle, synced = claimed.handle, claimed.synced
         with translated(self._where):
-            prefix = hash_prefix(handle, synced)
-            if prefix is None:
-                prefix, synced = (PayloadHasher(), Summing()), 0
+            found = read_through(handle, synced)
+            if found.size == synced:
+                self._hasher, self._sums = found.hasher, found.sums
+            else:
+                # It is shorter than what was synced: nothing of it can be relied on.
+                synced = 0
             if handle.size() != synced:
                 handle.truncate(synced)
-        self._hasher, self._sums = prefix
         self._offset = self._synced = synced
         if synced:
             self._resumed = True

@@ -44,38 +44,26 @@ def wall_clock_us() -> int:
     return min(now_us, LATEST_US)
 
 
-def _find_statx() -> "ctypes._NamedFuncPointer | None":
-    """Linux's stat that knows when a file was made, which Python's does not."""
+def _of_linux(name: str, *argtypes: type) -> "ctypes._NamedFuncPointer | None":
+    """A function of Linux's C library that Python does not offer, where there is one."""
     if not sys.platform.startswith("linux"):
         return None
     try:
-        found = ctypes.CDLL(None, use_errno=True).statx
+        found: ctypes._NamedFuncPointer = getattr(ctypes.CDLL(None, use_errno=True), name)
     except (OSError, AttributeError):
         return None
-    found.argtypes = [
-        ctypes.c_int,
-        ctypes.c_char_p,
-        ctypes.c_int,
-        ctypes.c_uint,
-        ctypes.c_void_p,
-    ]
+    found.argtypes = argtypes
     return found
 
 
-def _find_sync_file_range() -> "ctypes._NamedFuncPointer | None":
-    """Linux's way to have the disk begin with what was written; Python has none."""
-    if not sys.platform.startswith("linux"):
-        return None
-    try:
-        found = ctypes.CDLL(None, use_errno=True).sync_file_range
-    except (OSError, AttributeError):
-        return None
-    found.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
-    return found
-
-
-_statx: Final = _find_statx()
-_sync_file_range: Final = _find_sync_file_range()
+_statx: Final = _of_linux(
+    "statx", ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p
+)
+"""A stat that knows when a file was made."""
+_sync_file_range: Final = _of_linux(
+    "sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint
+)
+"""Has the disk begin with what was written."""
 _SYNC_FILE_RANGE_WRITE: Final = 2
 _BEGIN_BYTES: Final = 2 << 20
 """So much is given to the disk at a time. A payload of less than that has one sync, during which

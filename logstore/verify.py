@@ -16,7 +16,7 @@ import apsw
 from wire import LogKey
 
 from .errors import KeyFileError, StoreDamaged, StoreError, from_apsw_error, translated
-from .files import PayloadFiles, file_tag
+from .files import PayloadFiles, file_tag, read_through
 from .forgetting import forgetting
 from .keyfile import KEY_FILE, read_key_file
 from .meta import load_meta
@@ -32,8 +32,7 @@ from .schema import (
     format_of,
     statements_of,
 )
-from .system import READ_BYTES_MAX
-from .verify_log import Hashed, LogCheck, hash_of
+from .verify_log import Hashed, LogCheck
 
 _PAGE_ROWS: Final = 200
 _ROWS_WHERE_TAGGED: Final = {
@@ -175,7 +174,8 @@ class Verifier:
             except FileNotFoundError:
                 return None
             with handle:
-                return hash_of(handle.read, READ_BYTES_MAX)
+                found = read_through(handle)
+        return Hashed(found.size, found.hasher.digest_yamf(), found.sums.encode())
 
     def _check_files(self, *, collect: bool) -> Iterator[Fault]:
         yield from self._check_file_rows()

@@ -6,17 +6,8 @@ from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Protocol
 
-from wire import (
-    Entry,
-    EntryError,
-    PayloadHasher,
-    decode_entry,
-    lipmaa,
-    signature_is_valid,
-    yamf_hash,
-)
+from wire import Entry, EntryError, decode_entry, lipmaa, signature_is_valid, yamf_hash
 
-from .blocks import Summing
 from .files import load_sums
 from .proofs import FORK, SIZE, SIZE_FILE
 from .records import Fault, LogVerdict
@@ -295,14 +286,3 @@ class LogCheck:
         found = db.execute("SELECT servable, tag FROM logs WHERE id = ?", (row.id,)).fetchone()
         if found != (pack_u64(row.servable), row.tag):
             yield self._fault("the log's row is damaged")
-
-
-def hash_of(read: Callable[[int, int], bytes], piece_bytes: int) -> Hashed:
-    """What `read(bytes_max, offset)` gives from the start to the end."""
-    hasher, sums = PayloadHasher(), Summing()
-    size = 0
-    while data := read(piece_bytes, size):
-        hasher.update(data)
-        sums.update(data)
-        size += len(data)
-    return Hashed(size, hasher.digest_yamf(), sums.encode())
