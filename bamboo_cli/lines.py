@@ -36,14 +36,15 @@ def chunks(stream: Readable) -> Iterator[bytes]:
 def check_is_stdin(command: str, files: Sequence[str], words: Sequence[str] = ()) -> None:
     """Raises WrongUsage, which says what to type, if lines are to come from files.
 
-    `command`: as it was named; `words`: what stands between it and `--lines`.
+    `command`: as it was named; `words`: what stands between it and `--lines`. Other flags are not
+    told again, and are not to be forgotten: an entry of another log cannot be taken back.
     """
     if list(files) == ["-"]:
         return
     typed = shlex.join([PROGRAM, *command.split(), *words, "--lines"])
     raise WrongUsage(
         f"{command} --lines reads standard input and takes no FILE:"
-        f" `{shlex.join(['cat', *files])} | {typed}`"
+        f" `{shlex.join(['cat', *files])} | {typed}`, and all other flags as they were"
     )
 
 
